@@ -1,0 +1,1 @@
+"""Calibrated test-time prompt tuning for CLIP-like vision-language models."""

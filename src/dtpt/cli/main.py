@@ -1,0 +1,28 @@
+"""The `dtpt` command: a table of subcommands, loaded only when they are called."""
+
+import sys
+
+from cyclopts import App
+
+from dtpt.errors import DtptError
+
+# name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
+COMMANDS: dict[str, str] = {}
+
+app = App(
+    name="dtpt",
+    help="Calibrated test-time prompt tuning for CLIP-like models.",
+)
+for _name, _target in COMMANDS.items():
+    app.command(_target, name=_name)
+
+
+def run() -> None:
+    """Entry point: our own errors become one line on stderr and exit code 2."""
+    try:
+        app()
+    except DtptError as error:
+        print(f"dtpt: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,57 @@
+"""Every error that dtpt raises on purpose.
+
+One base class lets callers catch "what dtpt refuses" without catching bugs. A message names the
+file or value at fault and the remedy; the command line prints it in one line, without a traceback.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class DtptError(Exception):
+    """Base class of all errors that dtpt raises on purpose."""
+
+
+class UnknownName(DtptError):
+    """A name (model, method, data set, ...) that is in none of our tables."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        nearest = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+        suggestion = f" Did you mean {', '.join(nearest)}?" if nearest else ""
+        super().__init__(f"Unknown {kind} {name!r}.{suggestion}{' ' + hint if hint else ''}")
+
+
+class CheckpointError(DtptError):
+    """A checkpoint that is missing, damaged, unsafe or does not fit its config."""
+
+
+class TokenizerError(DtptError):
+    """A text that cannot be tokenised within the model's context."""
+
+
+class ImageError(DtptError):
+    """An image that cannot be read: damaged, too large, or no image at all."""
+
+
+class PromptError(DtptError):
+    """A class list, template or context from which no prompt can be made."""
+
+
+class MethodError(DtptError):
+    """A method, option or lambda that makes no sense."""
+
+
+class MetricError(DtptError):
+    """Numbers from which no metric can be computed."""
+
+
+class DatasetError(DtptError):
+    """A data set that is missing, incomplete or contradicts its catalogue entry."""
+
+
+class RunError(DtptError):
+    """A run that cannot start, continue, be saved or be merged."""
+
+
+class ReportError(DtptError):
+    """Runs from which no honest report can be made."""
