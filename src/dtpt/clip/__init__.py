@@ -1,1 +1,1 @@
-"""TODO."""
+"""The model: two towers, tokenizer, preprocessing, loading."""

@@ -1,0 +1,157 @@
+"""CLIP: an image tower and a text tower that meet in one space of unit vectors."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dtpt.clip.config import ClipConfig, VitConfig
+from dtpt.clip.preprocess import Preprocess
+from dtpt.clip.resnet import ModifiedResNet
+from dtpt.clip.text import TextTower
+from dtpt.clip.tokenizer import Tokenizer
+from dtpt.clip.vision_transformer import VisionTransformer
+from dtpt.images import ImageSource, open_image
+
+TEXTS_PER_BATCH = 256
+
+
+class Clip(nn.Module):
+    """A CLIP model ready for inference: frozen weights, tokenizer and preprocessing together.
+
+    `state_dict()` speaks OpenAI's key names, in which the text tower has no prefix of its own.
+
+    Args:
+        config: shapes and activation.
+        tokenizer: text to token ids.
+        preprocessing: image to pixels.
+        fingerprint: sha256 over config, weights, tokenizer and preprocessing; caches and runs are
+            keyed by it. The loader computes it.
+        image_autocast: run the image tower in half precision on CUDA (never on CPU).
+    """
+
+    def __init__(
+        self,
+        config: ClipConfig,
+        *,
+        tokenizer: Tokenizer,
+        preprocessing: Preprocess,
+        fingerprint: str = "",
+        image_autocast: bool = False,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = tokenizer
+        self.preprocessing = preprocessing
+        self.fingerprint = fingerprint
+        self.image_autocast = image_autocast
+        self.visual = _image_tower(config)
+        self.text = TextTower(config.text, config.embed_dim, activation=config.activation)
+        self.log_logit_scale = nn.Parameter(torch.empty(()))
+        self.register_state_dict_post_hook(_to_openai_names)
+        self.register_load_state_dict_pre_hook(_from_openai_names)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.log_logit_scale.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the weights: float32, or float64 in exactness tests."""
+        return self.log_logit_scale.dtype
+
+    @property
+    def logit_scale(self) -> float:
+        """The factor that multiplies cosines (the paper's τ), about 100 for CLIP."""
+        return float(self.log_logit_scale.detach().double().exp())
+
+    @torch.inference_mode()
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """Image features: (N, 3, S, S) pixels -> (N, D), L2-normalised, in the weights' precision."""
+        pixels = pixels.to(self.device, self.dtype)
+        autocast = self.image_autocast and self.device.type == "cuda"
+        with torch.autocast(self.device.type, dtype=torch.float16, enabled=autocast):
+            features = self.visual(pixels)
+        return F.normalize(features.to(self.dtype), dim=-1)
+
+    @torch.inference_mode()
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        """Text features of whole prompts: (C, D), L2-normalised."""
+        tokens = self.tokenize(texts)
+        parts = [
+            self._encode_tokens(tokens[start : start + TEXTS_PER_BATCH])
+            for start in range(0, len(tokens), TEXTS_PER_BATCH)
+        ]
+        return torch.cat(parts) if parts else torch.empty(0, self.config.embed_dim)
+
+    def _encode_tokens(self, tokens: list[list[int]]) -> Tensor:
+        end = torch.tensor([len(ids) - 1 for ids in tokens], device=self.device)
+        padded = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in tokens], batch_first=True)
+        features = self.text(self.text.embed(padded.to(self.device)), end)
+        return F.normalize(features, dim=-1)
+
+    def preprocess(self, image: ImageSource) -> Tensor:
+        """One image (path, bytes, PIL image or array) as (3, S, S) normalised pixels."""
+        return torch.from_numpy(self.preprocessing.pixels(open_image(image)))
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids with start and end token; a text beyond the context is an error."""
+        return self.tokenizer(texts)
+
+
+def _image_tower(config: ClipConfig) -> VisionTransformer | ModifiedResNet:
+    if isinstance(config.vision, VitConfig):
+        return VisionTransformer(config.vision, config.embed_dim, activation=config.activation)
+    return ModifiedResNet(config.vision, config.embed_dim)
+
+
+def _to_openai_names(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]
+) -> None:
+    for key in [key for key in state if key.startswith(f"{prefix}text.")]:
+        state[prefix + key.removeprefix(f"{prefix}text.")] = state.pop(key)
+    state[f"{prefix}logit_scale"] = state.pop(f"{prefix}log_logit_scale")
+
+
+def _from_openai_names(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    for key in [key for key in state if key.startswith(prefix)]:
+        name = key.removeprefix(prefix)
+        if name == "logit_scale":
+            state[f"{prefix}log_logit_scale"] = state.pop(key)
+        elif not name.startswith(("visual.", "text.")) and name != "log_logit_scale":
+            state[f"{prefix}text.{name}"] = state.pop(key)
+
+
+@torch.no_grad()
+def initialise(model: Clip, generator: torch.Generator) -> None:
+    """Draw random weights with CLIP's scales, from an explicit generator.
+
+    Used to train from nothing and to test: feature magnitudes come out as in a trained model.
+    """
+    for name, parameter in model.named_parameters():
+        if name == "log_logit_scale":
+            parameter.fill_(math.log(100.0))
+        elif name.endswith("bias"):
+            parameter.zero_()
+        elif parameter.ndim == 1 and "class_embedding" not in name:
+            parameter.fill_(1.0)  # gains of layer and batch norms
+        else:
+            parameter.normal_(0.0, _initial_std(name, parameter), generator=generator)
+
+
+def _initial_std(name: str, parameter: nn.Parameter) -> float:
+    if "token_embedding" in name:
+        return 0.02
+    if name == "text.positional_embedding":
+        return 0.01
+    if "positional_embedding" in name or "class_embedding" in name:
+        return float(parameter.shape[-1]) ** -0.5
+    if name.endswith(("text_projection", "proj")) and parameter.ndim == 2:
+        return float(parameter.shape[0]) ** -0.5
+    fan_in = parameter[0].numel()
+    gain = 2.0 if parameter.ndim == 4 else 1.0  # convolutions are followed by ReLU
+    return float((gain / fan_in) ** 0.5)

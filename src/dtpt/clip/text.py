@@ -1,0 +1,127 @@
+"""CLIP's causal text tower, with the seam that prompt tuning needs.
+
+A prompt enters as *embeddings*, because the tuned context is not made of words. Attention is causal,
+so the feature at the end token depends on nothing behind it: callers pass sequences cut at the end
+token and no position behind it is ever computed. For the same reason the positions that all class
+prompts share (start token and context) need to run once: `prefix` returns their keys and values, and
+`forward` lets any number of continuations attend to them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dtpt.clip.config import Activation, TextConfig
+from dtpt.clip.transformer import Block, Transformer
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Keys and values of the first positions: per layer a pair of (B, heads, P, W/heads)."""
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+    @property
+    def length(self) -> int:
+        """Number of positions P that the prefix covers."""
+        return self.layers[0][0].shape[2]
+
+
+class TextTower(nn.Module):
+    """Token embeddings -> causal transformer -> state at the end token -> joint space."""
+
+    def __init__(self, config: TextConfig, embed_dim: int, *, activation: Activation) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(config.vocab_size, config.width)
+        self.positional_embedding = nn.Parameter(torch.empty(config.context_length, config.width))
+        self.transformer = Transformer(
+            config.width,
+            layers=config.layers,
+            heads=config.heads,
+            mlp_width=config.mlp_width,
+            activation=activation,
+            eps=config.norm_eps,
+        )
+        self.ln_final = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.text_projection = nn.Parameter(torch.empty(config.width, embed_dim))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Look up token embeddings, without positions: (B, L) ids -> (B, L, W)."""
+        return self.token_embedding(tokens)  # type: ignore[no-any-return]
+
+    def prefix(self, embeddings: Tensor) -> Prefix:
+        """Run the first P positions (B, P, W) and keep what later positions look at."""
+        x = embeddings + self.positional_embedding[: embeddings.shape[1]]
+        mask = _causal_mask(x.shape[1], 0, device=x.device)
+        layers = []
+        blocks = self.transformer.blocks
+        for block in blocks:
+            q, k, v = block.attn.project(block.ln_1(x))
+            layers.append((k, v))
+            if block is not blocks[-1]:  # the last state of a prefix is never read
+                x = block.finish(x, block.attn.attend(q, k, v, mask))
+        return Prefix(tuple(layers))
+
+    def forward(
+        self, embeddings: Tensor, end: Tensor | None, prefix: Prefix | None = None
+    ) -> Tensor:
+        """Text features, not normalised, of sequences that may continue a shared prefix.
+
+        Args:
+            embeddings: (B, L, W), without positions; positions count on from the prefix.
+            end: (B,) index of each end token within `embeddings`; None if it is the last one.
+            prefix: keys and values of earlier positions, of batch size B or 1 (shared).
+
+        Returns:
+            (B, D) features.
+        """
+        past = 0 if prefix is None else prefix.length
+        length = embeddings.shape[1]
+        x = embeddings + self.positional_embedding[past : past + length]
+        mask = _causal_mask(length, past, device=x.device)
+        blocks = self.transformer.blocks
+        for number, block in enumerate(blocks[:-1]):
+            x = _continue(block, x, None if prefix is None else prefix.layers[number], mask)
+        x = _continue_at_end(blocks[-1], x, None if prefix is None else prefix.layers[-1], end)
+        return self.ln_final(x) @ self.text_projection  # type: ignore[no-any-return]
+
+
+def _causal_mask(length: int, past: int, *, device: torch.device) -> Tensor:
+    """(L, P + L), True where query i (position P + i) may look at key j."""
+    return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)
+
+
+def _with_past(k: Tensor, v: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Put the prefix in front: (B, heads, L, w) -> (B, heads, P + L, w)."""
+    if past is None:
+        return k, v
+    shape = (k.shape[0], -1, -1, -1)
+    return (
+        torch.cat([past[0].expand(shape), k], dim=2),
+        torch.cat([past[1].expand(shape), v], dim=2),
+    )
+
+
+def _continue(block: Block, x: Tensor, past: tuple[Tensor, Tensor] | None, mask: Tensor) -> Tensor:
+    """One block over x (B, L, W) that also looks at the prefix."""
+    q, k, v = block.attn.project(block.ln_1(x))
+    k, v = _with_past(k, v, past)
+    return block.finish(x, block.attn.attend(q, k, v, mask))
+
+
+def _continue_at_end(
+    block: Block, x: Tensor, past: tuple[Tensor, Tensor] | None, end: Tensor | None
+) -> Tensor:
+    """The last block, computed at the end token only: (B, L, W) -> (B, W)."""
+    batch, length, _ = x.shape
+    q, k, v = block.attn.project(block.ln_1(x))
+    k, v = _with_past(k, v, past)
+    if end is None:
+        q, x, mask = q[:, :, -1:], x[:, -1:], None
+    else:
+        rows = torch.arange(batch, device=x.device)
+        q, x = q[rows, :, end].unsqueeze(2), x[rows, end].unsqueeze(1)  # one query per row
+        reach = torch.arange(k.shape[2], device=x.device) - (k.shape[2] - length)
+        mask = (reach <= end[:, None])[:, None, None, :]  # (B, 1, 1, P + L)
+    return block.finish(x, block.attn.attend(q, k, v, mask)).squeeze(1)
