@@ -1,0 +1,62 @@
+"""The models that have a name of their own: data files, read without torch."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+from dtpt.clip.config import ClipConfig
+
+# Every model of the catalogue is OpenAI's; these are the constants they normalise pixels with.
+OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
+OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
+CLIP_VOCABULARY = 49408
+
+
+class CatalogEntry(BaseModel):
+    """One known model: where its weights are and what they must look like.
+
+    Attributes:
+        architecture: name of a file in `architectures/`.
+        repo: repository on the Hugging Face hub.
+        weights: weight file in that repository.
+        parameters: number of weights; four bytes each in float32.
+        aliases: other spellings, OpenAI's own among them.
+        torchscript_sha256: hash of OpenAI's `.pt` archive of the same model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: str
+    repo: str
+    weights: str
+    parameters: PositiveInt
+    aliases: tuple[str, ...] = ()
+    torchscript_sha256: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the weights in float32: what they take in memory."""
+        return 4 * self.parameters
+
+
+@cache
+def catalog() -> Mapping[str, CatalogEntry]:
+    """All known models, by canonical name."""
+    text = resources.files("dtpt.clip").joinpath("catalog.json").read_text("utf-8")
+    return {name: CatalogEntry.model_validate(entry) for name, entry in json.loads(text).items()}
+
+
+@cache
+def aliases() -> Mapping[str, str]:
+    """Other spelling -> canonical name."""
+    return {alias: name for name, entry in catalog().items() for alias in entry.aliases}
+
+
+@cache
+def architecture(name: str) -> ClipConfig:
+    """The shapes and the activation that an architecture's data file declares."""
+    file = resources.files("dtpt.clip").joinpath("architectures", f"{name}.json")
+    return ClipConfig.model_validate_json(file.read_text("utf-8"))
