@@ -1,0 +1,219 @@
+"""From a picture to the numbers that CLIP's image tower takes, with Pillow and NumPy only.
+
+The path is torchvision's for Pillow images, bit for bit: resize (antialiased), centre crop, to
+float32 in [0, 1], subtract the mean, divide by the standard deviation. The settings come from the
+checkpoint's own preprocessing config; a setting we do not know is refused rather than ignored.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from dtpt.errors import CheckpointError
+
+OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
+OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
+
+_STRIP_PIXELS = 64_000_000
+_PILLOW_FILTERS = {"2": "bilinear", "3": "bicubic"}  # numbers that transformers stores
+_RESAMPLING = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+}
+
+_Kind = TypeVar("_Kind", bound="Preprocess")
+Spread = Annotated[FiniteFloat, Field(gt=0)]
+
+
+class Preprocess(BaseModel):
+    """How a checkpoint wants its pictures.
+
+    Attributes:
+        size: Side of the square input in pixels.
+        mean: Per channel (red, green, blue), on the scale where white is 1.
+        std: Per channel, on the same scale.
+        interpolation: Filter of the resize; both are antialiased.
+        resize_mode: "shortest" brings the short side to `short_side` and crops the centre;
+            "squash" resizes both sides to `size` and changes the aspect ratio.
+        short_side: Short side before the crop in pixels; None means `size`, as in CLIP.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: Annotated[int, Field(ge=1, le=4096)] = 224
+    mean: tuple[FiniteFloat, FiniteFloat, FiniteFloat] = OPENAI_MEAN
+    std: tuple[Spread, Spread, Spread] = OPENAI_STD
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    resize_mode: Literal["shortest", "squash"] = "shortest"
+    short_side: Annotated[int, Field(ge=1, le=8192)] | None = None
+
+    @model_validator(mode="after")
+    def _crop_fits(self) -> Self:
+        if self.short_side is not None and self.short_side < self.size:
+            raise ValueError(f"short_side {self.short_side} is smaller than the crop {self.size}")
+        return self
+
+    @classmethod
+    def openai(cls, size: int = 224) -> Self:
+        """Returns the preprocessing of OpenAI's checkpoints for inputs of `size` pixels."""
+        return cls(size=size)
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> Self:
+        """Reads transformers' `preprocessor_config.json`; missing entries have CLIP's defaults.
+
+        Centre crops of an odd difference follow torchvision (as OpenAI does), which is one pixel
+        off transformers' own.
+
+        Raises:
+            CheckpointError: An entry asks for something that this path does not do.
+        """
+        for step in ("do_resize", "do_rescale"):
+            if config.get(step, True) is not True:
+                raise CheckpointError(f"Preprocessing with {step}={config[step]!r} is unknown.")
+        if abs(_number(config, "rescale_factor", 1 / 255) - 1 / 255) > 1e-6:
+            raise CheckpointError(
+                f"Preprocessing rescale_factor {config['rescale_factor']!r} is not 1/255."
+            )
+        resample = config.get("resample", 3)
+        normalise = config.get("do_normalize", True)
+        fields = {
+            "mean": config.get("image_mean", OPENAI_MEAN) if normalise else (0, 0, 0),
+            "std": config.get("image_std", OPENAI_STD) if normalise else (1, 1, 1),
+            "interpolation": _PILLOW_FILTERS.get(str(resample), f"filter {resample!r}"),
+        }
+        return _build(cls, fields | _hf_sizes(config))
+
+    @classmethod
+    def from_open_clip(cls, config: Mapping[str, Any], *, size: int | None = None) -> Self:
+        """Reads the `preprocess_cfg` of an `open_clip_config.json`.
+
+        Args:
+            config: The entry; missing fields have open_clip's defaults.
+            size: The model's image size, which wins over the entry's (as in open_clip).
+
+        Raises:
+            CheckpointError: An entry asks for something that this path does not do.
+        """
+        if config.get("mode", "RGB") != "RGB":
+            raise CheckpointError(f"Preprocessing mode {config['mode']!r} is not RGB.")
+        fields = {
+            "size": size if size is not None else _square(config.get("size", 224), "size"),
+            "mean": config.get("mean", OPENAI_MEAN),
+            "std": config.get("std", OPENAI_STD),
+            "interpolation": config.get("interpolation", "bicubic"),
+            "resize_mode": config.get("resize_mode", "shortest"),
+        }
+        return _build(cls, fields)
+
+    def pixels(self, image: Image.Image) -> npt.NDArray[np.float32]:
+        """Returns the (3, size, size) float32 input for one RGB picture."""
+        return self.normalise(np.asarray(self.cropped(image)))
+
+    def cropped(self, image: Image.Image) -> Image.Image:
+        """Returns the resized and cropped picture, still 8-bit RGB, `size` pixels square."""
+        image = image if image.mode == "RGB" else image.convert("RGB")
+        resample = _RESAMPLING[self.interpolation]
+        if self.resize_mode == "squash":
+            return image.resize((self.size, self.size), resample)
+        width, height = _shortest_to(self.short_side or self.size, image.size)
+        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
+        window = (left, top, left + self.size, top + self.size)
+        if width * height > _STRIP_PIXELS:
+            return _resize_window(image, (width, height), window, resample)
+        return image.resize((width, height), resample).crop(window)
+
+    def normalise(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Returns (3, H, W) normalised float32 for (H, W, 3) uint8."""
+        table = normalisation_table(self.mean, self.std)
+        result = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
+        for channel in range(3):
+            np.take(table[channel], pixels[:, :, channel], out=result[channel], mode="clip")
+        return result
+
+
+@lru_cache(maxsize=16)
+def normalisation_table(
+    mean: tuple[float, float, float], std: tuple[float, float, float]
+) -> npt.NDArray[np.float32]:
+    """Returns (3, 256): what each 8-bit value becomes, by the float32 operations of torchvision."""
+    values = np.arange(256, dtype=np.float32) / np.float32(255)
+    offset = np.array(mean, dtype=np.float32)[:, None]
+    spread = np.array(std, dtype=np.float32)[:, None]
+    table: npt.NDArray[np.float32] = (values[None, :] - offset) / spread  # (3, 256)
+    table.setflags(write=False)
+    return table
+
+
+def _shortest_to(side: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Returns the (width, height) whose short side is `side`; the long one is rounded down."""
+    width, height = size
+    if width <= height:
+        return side, int(side * height / width)
+    return int(side * width / height), side
+
+
+def _resize_window(
+    image: Image.Image,
+    size: tuple[int, int],
+    window: tuple[int, int, int, int],
+    resample: Image.Resampling,
+) -> Image.Image:
+    """Computes only `window` of the resized picture, for strips whose whole would fill the memory.
+
+    This is the one place that is close to torchvision but not bit-equal: Pillow may filter rows and
+    columns in the other order. At 224 pixels it concerns aspect ratios beyond 1275 to 1.
+    """
+    across, down = image.width / size[0], image.height / size[1]
+    left, top, right, bottom = window
+    box = (left * across, top * down, right * across, bottom * down)
+    return image.resize((right - left, bottom - top), resample, box=box)
+
+
+def _build(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "settings"
+        raise CheckpointError(
+            f"Preprocessing {where} {first['input']!r} is not supported: {first['msg']}."
+        ) from error
+
+
+def _hf_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns size, short_side and resize_mode from transformers' `size` and `crop_size`."""
+    crops = config.get("do_center_crop", True)
+    size = config.get("size", {"shortest_edge": 224})
+    if isinstance(size, Mapping) and "shortest_edge" not in size:
+        side = _square(size, "size")
+        if crops and _square(config.get("crop_size", side), "crop_size") != side:
+            raise CheckpointError(f"Preprocessing squashes to {side} and then crops: unknown.")
+        return {"size": side, "resize_mode": "squash"}
+    short = size["shortest_edge"] if isinstance(size, Mapping) else size
+    if not crops:
+        raise CheckpointError("Preprocessing without centre crop leaves pictures of any shape.")
+    side = _square(config.get("crop_size", 224), "crop_size")
+    return {"size": side, "short_side": None if short == side else short}
+
+
+def _square(size: Any, field: str) -> int:
+    """Returns the side of a size given as a number, a pair, or height and width."""
+    if isinstance(size, Mapping):
+        size = [size.get("height"), size.get("width")]
+    sides = list(size) if isinstance(size, list | tuple) else [size, size]
+    if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int:
+        raise CheckpointError(f"Preprocessing {field} {size!r} is not a square.")
+    return sides[0]
+
+
+def _number(config: Mapping[str, Any], field: str, default: float) -> float:
+    value = config.get(field, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CheckpointError(f"Preprocessing {field} {value!r} is not a number.")
+    return float(value)
