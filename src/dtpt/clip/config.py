@@ -29,7 +29,7 @@ class VitConfig(_Frozen):
 
 
 class ResNetConfig(_Frozen):
-    """CLIP's modified ResNet: pooled three-convolution stem, anti-aliased strides, attention pool."""
+    """CLIP's modified ResNet: three-convolution stem, anti-aliased strides, attention pool."""
 
     kind: Literal["resnet"] = "resnet"
     image_size: PositiveInt

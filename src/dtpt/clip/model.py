@@ -71,7 +71,7 @@ class Clip(nn.Module):
 
     @torch.inference_mode()
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Image features: (N, 3, S, S) pixels -> (N, D), L2-normalised, in the weights' precision."""
+        """Image features: (N, 3, S, S) pixels -> (N, D), L2-normalised, in the weights' dtype."""
         pixels = pixels.to(self.device, self.dtype)
         autocast = self.image_autocast and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.float16, enabled=autocast):
@@ -110,14 +110,14 @@ def _image_tower(config: ClipConfig) -> VisionTransformer | ModifiedResNet:
 
 
 def _to_openai_names(
-    module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]
+    _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: dict[str, Any]
 ) -> None:
     for key in [key for key in state if key.startswith(f"{prefix}text.")]:
         state[prefix + key.removeprefix(f"{prefix}text.")] = state.pop(key)
     state[f"{prefix}logit_scale"] = state.pop(f"{prefix}log_logit_scale")
 
 
-def _from_openai_names(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+def _from_openai_names(_module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
     for key in [key for key in state if key.startswith(prefix)]:
         name = key.removeprefix(prefix)
         if name == "logit_scale":

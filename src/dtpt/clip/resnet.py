@@ -1,8 +1,8 @@
 """CLIP's modified ResNet image tower.
 
-Three things differ from the usual ResNet: the stem has three convolutions and an average pool, every
-stride is an average pool in front of a stride-1 convolution (no aliasing), and the last pooling is
-attention with the mean of all positions as the query.
+Three things differ from the usual ResNet: the stem has three convolutions and an average pool,
+every stride is an average pool in front of a stride-1 convolution (no aliasing), and the last
+pooling is attention with the mean of all positions as the query.
 """
 
 from collections import OrderedDict
@@ -100,8 +100,8 @@ class ModifiedResNet(nn.Module):
         x = F.relu(self.bn1(self.conv1(pixels)))
         x = F.relu(self.bn2(self.conv2(x)))
         x = F.avg_pool2d(F.relu(self.bn3(self.conv3(x))), 2)  # (N, width, S/4, S/4)
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            x = stage(x)
+        for number in (1, 2, 3, 4):
+            x = self.get_submodule(f"layer{number}")(x)
         return self.attnpool(x)  # type: ignore[no-any-return]
 
 

@@ -1,10 +1,10 @@
 """CLIP's causal text tower, with the seam that prompt tuning needs.
 
-A prompt enters as *embeddings*, because the tuned context is not made of words. Attention is causal,
-so the feature at the end token depends on nothing behind it: callers pass sequences cut at the end
-token and no position behind it is ever computed. For the same reason the positions that all class
-prompts share (start token and context) need to run once: `prefix` returns their keys and values, and
-`forward` lets any number of continuations attend to them.
+A prompt enters as *embeddings*, because the tuned context is not made of words. Attention is
+causal, so the feature at the end token depends on nothing behind it: callers pass sequences cut at
+the end token and no position behind it is ever computed. For the same reason the positions that
+all class prompts share (start token and context) need to run once: `prefix` returns their keys and
+values, and `forward` lets any number of continuations attend to them.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """The pre-norm transformer block that both of CLIP's towers are made of.
 
 Parameter names are OpenAI's (`attn.in_proj_weight`, `mlp.c_fc.weight`, ...), so that their weights
-load as they are. Attention is split into `project` and `attend` because prompt tuning needs the keys
-and values of a shared prefix (see `text.py`).
+load as they are. Attention is split into `project` and `attend` because prompt tuning needs the
+keys and values of a shared prefix (see `text.py`).
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Attention(nn.Module):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x (B, L, W), each (B, heads, L, W/heads)."""
         qkv = F.linear(x, self.in_proj_weight, self.in_proj_bias)  # (B, L, 3W)
-        qkv = qkv.unflatten(-1, (3, self.heads, -1))  # (B, L, 3, heads, W/heads)
+        qkv = qkv.view(*x.shape[:2], 3, self.heads, -1)  # (B, L, 3, heads, W/heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, L, W/heads)
         return q, k, v
 
