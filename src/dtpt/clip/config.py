@@ -38,6 +38,21 @@ class ResNetConfig(_Frozen):
     heads: PositiveInt
 
 
+class SmallResNetConfig(_Frozen):
+    """A ResNet for small pictures: two strided convolutions, plain blocks, attention pool.
+
+    Stage k has `layers[k]` blocks of `widths[k]` channels; every stage but the first halves the
+    side, which is `image_size / 4` after the stem.
+    """
+
+    kind: Literal["small_resnet"] = "small_resnet"
+    image_size: PositiveInt
+    stem_width: PositiveInt
+    widths: tuple[PositiveInt, ...]
+    layers: tuple[PositiveInt, ...]
+    heads: PositiveInt
+
+
 class TextConfig(_Frozen):
     """The causal text transformer."""
 
@@ -50,7 +65,7 @@ class TextConfig(_Frozen):
     norm_eps: float = 1e-5
 
 
-VisionConfig = Annotated[VitConfig | ResNetConfig, Field(discriminator="kind")]
+VisionConfig = Annotated[VitConfig | ResNetConfig | SmallResNetConfig, Field(discriminator="kind")]
 
 
 class ClipConfig(_Frozen):

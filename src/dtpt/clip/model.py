@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dtpt.clip.config import ClipConfig, VitConfig
+from dtpt.clip.config import ClipConfig, SmallResNetConfig, VitConfig
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.resnet import ModifiedResNet
+from dtpt.clip.small_resnet import SmallResNet
 from dtpt.clip.text import TextTower
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.clip.vision_transformer import VisionTransformer
@@ -103,9 +104,11 @@ class Clip(nn.Module):
         return self.tokenizer(texts)
 
 
-def _image_tower(config: ClipConfig) -> VisionTransformer | ModifiedResNet:
+def _image_tower(config: ClipConfig) -> VisionTransformer | ModifiedResNet | SmallResNet:
     if isinstance(config.vision, VitConfig):
         return VisionTransformer(config.vision, config.embed_dim, activation=config.activation)
+    if isinstance(config.vision, SmallResNetConfig):
+        return SmallResNet(config.vision, config.embed_dim)
     return ModifiedResNet(config.vision, config.embed_dim)
 
 

@@ -1,0 +1,69 @@
+"""The image tower of the embedded model: a ResNet for pictures of 64 pixels, quick on a CPU.
+
+CLIP's modified ResNet spends most of its time in a stem and in strides made for 224 pixels. This
+one goes to a quarter of the side in two strided convolutions, uses plain blocks of two 3x3
+convolutions (dense convolutions are what a CPU does best), and ends in CLIP's attention pool.
+Weights are kept in channels-last order, in which these convolutions run about twice as fast.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dtpt.clip.config import SmallResNetConfig
+from dtpt.clip.resnet import AttentionPool
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions; the shortcut is averaged and projected where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Module | None = None
+        if inputs != outputs:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, h, w) -> (N, outputs, h/stride, w/stride)."""
+        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        shortcut = F.avg_pool2d(x, self.stride) if self.stride > 1 else x
+        if self.downsample is not None:
+            shortcut = self.downsample(shortcut)
+        return F.relu(out + shortcut)
+
+
+class SmallResNet(nn.Module):
+    """Two-convolution stem, stages of basic blocks, attention pool."""
+
+    def __init__(self, config: SmallResNetConfig, embed_dim: int) -> None:
+        super().__init__()
+        inputs = config.widths[0]
+        self.conv1 = nn.Conv2d(3, config.stem_width, 3, stride=2, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(config.stem_width)
+        self.conv2 = nn.Conv2d(config.stem_width, inputs, 3, stride=2, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(inputs)
+        self.stages = len(config.widths)
+        for number, (width, blocks) in enumerate(zip(config.widths, config.layers, strict=True)):
+            stage = [BasicBlock(inputs, width, stride=1 if number == 0 else 2)]
+            stage += [BasicBlock(width, width, stride=1) for _ in range(blocks - 1)]
+            setattr(self, f"layer{number + 1}", nn.Sequential(*stage))
+            inputs = width
+        side = config.image_size // 4 // 2 ** (self.stages - 1)
+        self.attnpool = AttentionPool(side, inputs, heads=config.heads, embed_dim=embed_dim)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(N, 3, S, S) pixels -> (N, D) features, not normalised."""
+        x = pixels.contiguous(memory_format=torch.channels_last)
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn2(self.conv2(x)))  # (N, widths[0], S/4, S/4)
+        for number in range(1, self.stages + 1):
+            x = self.get_submodule(f"layer{number}")(x)
+        return self.attnpool(x)  # type: ignore[no-any-return]
