@@ -7,7 +7,9 @@ from cyclopts import App
 from dtpt.errors import DtptError
 
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "score": "dtpt.cli.score:score",
+}
 
 app = App(
     name="dtpt",

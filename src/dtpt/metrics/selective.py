@@ -1,0 +1,117 @@
+"""Selective prediction: how well confidence ranks right before wrong answers.
+
+Accept samples from the most to the least confident. The selective risk at coverage k/n is the
+share of errors among the first k; the generalised risk is the share of errors among all n that are
+accepted, which a few errors at the top do not dominate.
+
+Equal confidences (common in half precision) have no order. By default each tie group is averaged
+over all its orders, exactly: in expectation its errors accumulate linearly.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.metrics.validation import BoolArray, FloatArray, check_choice, check_pair
+
+RankTies = Literal["average", "stable"]
+
+
+@dataclass(frozen=True)
+class RiskCoverageCurve:
+    """Risk against coverage, all fractions, one point per accepted sample (shape (samples,)).
+
+    Attributes:
+        coverage: k/n for k = 1..n.
+        risk: errors among the k most confident samples, divided by k.
+        generalized_risk: the same errors divided by n.
+        threshold: confidence of the k-th sample.
+    """
+
+    coverage: FloatArray
+    risk: FloatArray
+    generalized_risk: FloatArray
+    threshold: FloatArray
+
+    @property
+    def aurc(self) -> float:
+        """Mean selective risk over k = 1..n."""
+        return float(self.risk.mean())
+
+    @property
+    def augrc(self) -> float:
+        """Area under the generalised risk from coverage 0 to 1, by the trapezoid rule."""
+        total = self.generalized_risk.sum() - self.generalized_risk[-1] / 2
+        return float(total / len(self.generalized_risk))
+
+
+def risk_coverage_curve(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, ties: RankTies = "average"
+) -> RiskCoverageCurve:
+    """Return the risk-coverage curve.
+
+    Args:
+        confidence: (samples,) in [0, 1].
+        correct: (samples,) whether the prediction was right.
+        ties: "average" takes the expectation over all orders of equally confident samples;
+            "stable" keeps their input order, as most published code does.
+
+    Example:
+        >>> curve = risk_coverage_curve([0.9, 0.8, 0.7, 0.6], [True, True, False, True])
+        >>> curve.risk.round(3).tolist()
+        [0.0, 0.0, 0.333, 0.25]
+    """
+    values, hits = check_pair(confidence, correct)
+    check_choice(ties, "ties", choices=("average", "stable"))
+    order = np.argsort(-values, kind="stable")
+    threshold = values[order]
+    errors = _accumulated_errors(threshold, hits[order], ties)
+    accepted = np.arange(1, len(values) + 1)
+    return RiskCoverageCurve(
+        coverage=accepted / len(values),
+        risk=errors / accepted,
+        generalized_risk=errors / len(values),
+        threshold=threshold,
+    )
+
+
+def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, ties: RankTies = "average") -> float:
+    """Return the area under the risk-coverage curve: the mean selective risk over k = 1..n.
+
+    The paper prints it times 1000.
+
+    Example:
+        >>> round(aurc([0.9, 0.8, 0.7, 0.6], [True, True, False, True]), 4)
+        0.1458
+        >>> aurc([0.5, 0.5], [True, False])
+        0.5
+    """
+    return risk_coverage_curve(confidence, correct, ties=ties).aurc
+
+
+def augrc(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, ties: RankTies = "average"
+) -> float:
+    """Return the area under the generalised risk-coverage curve (0 to 0.5).
+
+    The curve starts at (0, 0) and is integrated by the trapezoid rule, so that it equals the closed
+    form of Traub et al., NeurIPS 2024: (1 - AUROC) * acc * (1 - acc) + (1 - acc)^2 / 2.
+
+    Example:
+        >>> augrc([0.9, 0.8, 0.7, 0.6], [True, True, False, True])
+        0.09375
+    """
+    return risk_coverage_curve(confidence, correct, ties=ties).augrc
+
+
+def _accumulated_errors(threshold: FloatArray, hits: BoolArray, ties: RankTies) -> FloatArray:
+    """Return the (expected) number of errors among the first k samples, k = 1..n."""
+    exact = np.cumsum(~hits).astype(np.float64)
+    if ties == "stable":
+        return exact
+    last = np.flatnonzero(np.append(threshold[1:] != threshold[:-1], True))  # end of each group
+    # linear between the ends of the groups, starting with no error at k = 0
+    ends = np.concatenate(([0], last + 1))
+    return np.interp(np.arange(1, len(hits) + 1), ends, np.concatenate(([0.0], exact[last])))

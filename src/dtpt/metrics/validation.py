@@ -1,0 +1,150 @@
+"""Checks of what goes into a metric, so that a bad number is named instead of averaged away.
+
+Accepted are anything `numpy.asarray` can read: lists, arrays, CPU tensors. Every refusal is a
+`MetricError` that says which argument and, where one sample is at fault, its index from 0.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.errors import MetricError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Probabilities = npt.NDArray[np.floating[Any]]
+
+# A float32 softmax may exceed 1 by rounding; values this close outside [0, 1] are clipped to it.
+RANGE_TOLERANCE = 1e-6
+# Rounding 1,000 probabilities to float16 moves their sum by at most 5e-4.
+SUM_TOLERANCE = 1e-3
+
+
+class SampleError(MetricError):
+    """One sample that makes a metric impossible; `index` counts from 0."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def read_array(values: npt.ArrayLike, name: str, *, dimensions: int) -> npt.NDArray[Any]:
+    """Turn `values` into a non-empty array of that many dimensions, or say why not."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise MetricError(f"{name} cannot be read as an array: {error}") from error
+    if array.ndim != dimensions:
+        wanted = {1: "(samples,)", 2: "(samples, classes)"}[dimensions]
+        raise MetricError(f"{name} has shape {array.shape}; expected {wanted}.")
+    if array.size == 0:
+        raise MetricError(f"{name} is empty (shape {array.shape}); give at least one sample.")
+    if array.dtype.kind not in "biuf":
+        raise MetricError(f"{name} has dtype {array.dtype}; expected numbers.")
+    return array
+
+
+def check_same_length(first: int, second: int, names: tuple[str, str]) -> None:
+    """Refuse two arguments that describe different numbers of samples."""
+    if first != second:
+        raise MetricError(f"{names[0]} has {first} samples but {names[1]} has {second}.")
+
+
+def check_confidence(values: npt.ArrayLike) -> FloatArray:
+    """Return confidences as float64 in [0, 1]; at most 1e-6 outside is taken for rounding."""
+    array = read_array(values, "confidence", dimensions=1).astype(np.float64)
+    inside = (array >= -RANGE_TOLERANCE) & (array <= 1 + RANGE_TOLERANCE)  # False for NaN
+    if not inside.all():
+        index = int(np.argmin(inside))
+        raise SampleError(f"confidence[{index}] is {array[index]}; expected 0 to 1.", index)
+    return np.clip(array, 0.0, 1.0)
+
+
+def check_correct(values: npt.ArrayLike) -> BoolArray:
+    """Return correctness as booleans; numbers are taken only when they are exactly 0 or 1."""
+    array = read_array(values, "correct", dimensions=1)
+    if array.dtype.kind == "b":
+        return array.astype(np.bool_)
+    boolean = (array == 0) | (array == 1)
+    if not boolean.all():
+        index = int(np.argmin(boolean))
+        raise SampleError(f"correct[{index}] is {array[index]}; expected true/false or 0/1.", index)
+    return array.astype(np.bool_)
+
+
+def check_pair(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
+    """Check confidence and correctness of the same samples."""
+    checked = check_confidence(confidence), check_correct(correct)
+    check_same_length(len(checked[0]), len(checked[1]), ("confidence", "correct"))
+    return checked
+
+
+def check_probabilities(values: npt.ArrayLike) -> Probabilities:
+    """Return (samples, classes) probabilities in their own float precision, unchanged.
+
+    Each row must be non-negative and sum to one within 1e-3, which float16 softmax outputs of a
+    thousand classes satisfy. Rows are not renormalised.
+    """
+    array = read_array(values, "probabilities", dimensions=2)
+    if array.dtype.kind != "f":
+        array = array.astype(np.float64)
+    sums = array.sum(axis=1, dtype=np.float64)  # (samples,); NaN and infinity survive the sum
+    good = np.abs(sums - 1) <= SUM_TOLERANCE
+    if not good.all():
+        _refuse_row(array, sums, int(np.argmin(good)))
+    if array.min() < 0:
+        row, column = np.unravel_index(int(np.argmax(array < 0)), array.shape)
+        raise SampleError(
+            f"probabilities[{row}, {column}] is {array[row, column]}; expected 0 to 1.", int(row)
+        )
+    return array
+
+
+def _refuse_row(array: Probabilities, sums: FloatArray, row: int) -> None:
+    bad = ~np.isfinite(array[row]) | (array[row] < 0)
+    if bad.any():
+        column = int(np.argmax(bad))
+        value = array[row, column]
+        raise SampleError(f"probabilities[{row}, {column}] is {value}; expected 0 to 1.", row)
+    raise SampleError(
+        f"probabilities[{row}] sums to {sums[row]:.6g}; expected 1 within {SUM_TOLERANCE}. "
+        "Give softmax outputs, not logits.",
+        row,
+    )
+
+
+def check_labels(values: npt.ArrayLike, *, classes: int) -> IntArray:
+    """Return labels as integers in 0..classes-1."""
+    array = read_array(values, "labels", dimensions=1)
+    if array.dtype.kind not in "iu":
+        raise MetricError(f"labels have dtype {array.dtype}; expected integers.")
+    inside = (array >= 0) & (array < classes)
+    if not inside.all():
+        index = int(np.argmin(inside))
+        raise SampleError(f"labels[{index}] is {array[index]}; expected 0 to {classes - 1}.", index)
+    return array.astype(np.int64)
+
+
+def check_predictions(
+    probabilities: npt.ArrayLike, labels: npt.ArrayLike
+) -> tuple[Probabilities, IntArray]:
+    """Check class probabilities and labels of the same samples."""
+    rows = check_probabilities(probabilities)
+    truth = check_labels(labels, classes=rows.shape[1])
+    check_same_length(len(rows), len(truth), ("probabilities", "labels"))
+    return rows, truth
+
+
+def check_count(value: int, name: str) -> int:
+    """Refuse a number of bins or resamples below one."""
+    if value < 1:
+        raise MetricError(f"{name} is {value}; expected at least 1.")
+    return value
+
+
+def check_choice(value: str, name: str, *, choices: tuple[str, ...]) -> None:
+    """Refuse a convention that does not exist."""
+    if value not in choices:
+        raise MetricError(f"{name} is {value!r}; expected one of {', '.join(choices)}.")

@@ -1,0 +1,1 @@
+"""Figures, one file each: data in, (figure, axes) out."""
