@@ -16,7 +16,8 @@ from dtpt.methods.tpt import at_least_float32
 def dispersion(text: Tensor) -> Tensor:
     """Average text feature dispersion (ATFD): mean distance of (C, D) features to their mean."""
     text = at_least_float32(text)
-    return (text - text.mean(dim=0)).norm(dim=-1).mean()
+    distances: Tensor = (text - text.mean(dim=0)).norm(dim=-1)
+    return distances.mean()
 
 
 def negative_dispersion(text: Tensor) -> Tensor:

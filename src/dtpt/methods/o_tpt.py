@@ -23,7 +23,8 @@ def gram_row_excess(text: Tensor) -> Tensor:
     """Mean over classes of ‖G_i‖₂ - 1; zero if and only if all features are orthogonal."""
     text = at_least_float32(text)
     gram = text @ text.T  # (C, C)
-    return (gram.norm(dim=-1) - 1.0).mean()
+    row_norms: Tensor = gram.norm(dim=-1)
+    return (row_norms - 1.0).mean()
 
 
 def squared_gram_error(text: Tensor) -> Tensor:

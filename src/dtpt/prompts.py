@@ -1,0 +1,214 @@
+"""The token layout of all class prompts, and the context that is tuned.
+
+A template such as "a photo of a {}." gives, for each class,
+
+    [start] a photo of a | name . [end]
+     └──── prefix ─────┘   └─ suffix ─┘
+
+The prefix is the same for all classes. The words of the template are the tuned context: those in
+front of the name sit in the prefix, those behind it at the same distance from the end of every
+suffix. Punctuation is not tuned, and what touches the name ("{}.") belongs to the name, because
+tokenizers may merge the two. Class names: `_` becomes a blank, nothing else.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dtpt.clip.model import Clip
+from dtpt.clip.tokenizer import Tokenizer
+from dtpt.errors import PromptError
+
+DEFAULT_TEMPLATE = "a photo of a {}."
+RANDOM_CONTEXT_STD = 0.02  # CoOp's initialisation
+
+
+@dataclass(frozen=True)
+class SuffixGroup:
+    """The classes whose suffix has the same number of tokens, so that nothing is padded.
+
+    Attributes:
+        classes: (G,) indices into the class list.
+        tokens: (G, S) token ids, ending in the end token.
+    """
+
+    classes: Tensor
+    tokens: Tensor
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """All class prompts of one class list and template.
+
+    Attributes:
+        names: class names as prompted, in label order.
+        template: text with one {} for the name.
+        prefix: (P,) token ids of the shared first positions, start token included.
+        groups: suffixes by length; together they cover every class once.
+        tuned_prefix: positions in the prefix that the context replaces.
+        tuned_suffix: positions in every suffix, counted from its end (negative).
+        context: (n, W) initial context; its rows follow tuned_prefix, then tuned_suffix.
+        duplicates: names that occur more than once; their classes share one text feature.
+    """
+
+    names: tuple[str, ...]
+    template: str
+    prefix: Tensor
+    groups: tuple[SuffixGroup, ...]
+    tuned_prefix: tuple[int, ...]
+    tuned_suffix: tuple[int, ...]
+    context: Tensor
+    duplicates: tuple[str, ...]
+
+    @classmethod
+    def build(
+        cls,
+        model: Clip,
+        classes: Sequence[str],
+        *,
+        template: str = DEFAULT_TEMPLATE,
+        context: Tensor | None = None,
+    ) -> "PromptSet":
+        """Lay out the prompts of a class list.
+
+        Args:
+            model: gives the tokenizer and the token embeddings of the template's words.
+            classes: class names in label order.
+            template: text with one {} where the name goes.
+            context: (n, W) initial vectors instead of the template's n words (CoOp, random).
+
+        Raises:
+            PromptError: no classes, an empty name, a prompt beyond the model's context, a template
+                without exactly one {} or without a word to tune, or a context of another shape.
+        """
+        names = _clean_names(classes)
+        layout = _read_template(template, model.tokenizer)
+        suffixes = [_suffix(name, layout, model.tokenizer) for name in names]
+        words = [layout.prefix[i] for i in layout.tuned_prefix]
+        words += [layout.rest[i] for i in layout.tuned_rest]
+        behind = len(layout.rest) + 1  # the rest and the end token
+        return cls(
+            names=names,
+            template=template,
+            prefix=torch.tensor(layout.prefix, device=model.device),
+            groups=_group_by_length(suffixes, model.device),
+            tuned_prefix=layout.tuned_prefix,
+            tuned_suffix=tuple(i - behind for i in layout.tuned_rest),
+            context=_initial_context(model, words, context),
+            duplicates=tuple(name for name, count in Counter(names).items() if count > 1),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Token positions that one forward pass over all classes computes."""
+        return len(self.prefix) + sum(group.tokens.numel() for group in self.groups)
+
+
+def random_context(rows: int, model: Clip, *, generator: torch.Generator) -> Tensor:
+    """CoOp's random initial context: (rows, W) normal numbers with standard deviation 0.02."""
+    width = model.config.text.width
+    drawn = torch.empty(rows, width).normal_(0.0, RANDOM_CONTEXT_STD, generator=generator)
+    return drawn.to(model.device, model.dtype)
+
+
+def placeholder_template(rows: int) -> str:
+    """A template with `rows` words to be replaced by a context that was not made of words."""
+    return " ".join(["x"] * rows) + " {}."
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A template, tokenised: what is shared, what touches the name, what follows."""
+
+    template: str
+    prefix: list[int]  # start token and the words in front
+    rest: list[int]  # words behind the name that do not touch it
+    tuned_prefix: tuple[int, ...]
+    tuned_rest: tuple[int, ...]
+
+
+def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(classes, str):
+        raise PromptError(f"Classes must be a list of names, not one text ({classes!r}).")
+    if len(classes) == 0:
+        raise PromptError("The class list is empty: give at least one class name.")
+    names = tuple(name.replace("_", " ") for name in classes)
+    for index, name in enumerate(names):
+        if not name.strip():
+            raise PromptError(f"Class {index} has an empty name ({classes[index]!r}).")
+    return names
+
+
+def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
+    if template.count("{}") != 1:
+        raise PromptError(f"A template needs exactly one {{}} for the class name: {template!r}.")
+    before, after = template.split("{}")
+    front = re.match(r"(.*\s)?", before, flags=re.DOTALL)
+    back = re.search(r"(\s.*)?$", after, flags=re.DOTALL)
+    front_text = front.group(0) if front else ""
+    back_text = back.group(0) if back else ""
+    prefix, rest = tokenizer.encode(front_text), tokenizer.encode(back_text)
+    tuned_prefix = tuple(1 + i for i in _word_positions(front_text, prefix, tokenizer))
+    tuned_rest = tuple(_word_positions(back_text, rest, tokenizer))
+    if not tuned_prefix and not tuned_rest:
+        raise PromptError(f"The template {template!r} has no word apart from the name to tune.")
+    return _Layout(template, [tokenizer.start_id, *prefix], rest, tuned_prefix, tuned_rest)
+
+
+def _word_positions(text: str, tokens: list[int], tokenizer: Tokenizer) -> list[int]:
+    """Indices of the tokens that are (parts of) words; all of them if that cannot be told."""
+    is_word: list[bool] = []
+    pieces = re.findall(r"\w+|[^\w\s]+", text)
+    for piece in pieces:
+        is_word += [any(c.isalnum() for c in piece)] * len(tokenizer.encode(piece))
+    if len(is_word) != len(tokens):
+        return list(range(len(tokens)))
+    return [i for i, word in enumerate(is_word) if word]
+
+
+def _suffix(name: str, layout: _Layout, tokenizer: Tokenizer) -> list[int]:
+    """Tokens behind the prefix of one class's prompt, end token included."""
+    prompt = layout.template.replace("{}", name)
+    tokens = tokenizer.encode(prompt)
+    room = tokenizer.context_length - 2
+    if len(tokens) > room:
+        raise PromptError(
+            f"The prompt of class {name!r} has {len(tokens)} tokens, the model takes {room}: "
+            "shorten the name or the template."
+        )
+    head, rest = layout.prefix[1:], layout.rest
+    fits = tokens[: len(head)] == head and tokens[len(tokens) - len(rest) :] == rest
+    if not fits or len(tokens) <= len(head) + len(rest):
+        raise PromptError(f"Class {name!r} cannot be told from the template's words in {prompt!r}.")
+    return [*tokens[len(head) :], tokenizer.end_id]
+
+
+def _group_by_length(suffixes: list[list[int]], device: torch.device) -> tuple[SuffixGroup, ...]:
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for index, suffix in enumerate(suffixes):
+        by_length[len(suffix)].append(index)
+    return tuple(
+        SuffixGroup(
+            torch.tensor(members, device=device),
+            torch.tensor([suffixes[i] for i in members], device=device),
+        )
+        for _, members in sorted(by_length.items())
+    )
+
+
+def _initial_context(model: Clip, words: list[int], given: Tensor | None) -> Tensor:
+    expected = (len(words), model.config.text.width)
+    if given is None:
+        ids = torch.tensor(words, device=model.device)
+        return model.text.embed(ids).detach().clone()
+    if tuple(given.shape) != expected:
+        raise PromptError(
+            f"The context has shape {tuple(given.shape)}, the template's words need {expected}."
+        )
+    if not bool(torch.isfinite(given).all()):
+        raise PromptError("The context contains numbers that are not finite.")
+    return given.detach().clone().to(model.device, model.dtype)

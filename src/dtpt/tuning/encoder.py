@@ -1,0 +1,159 @@
+"""Text features of all classes as a function of the context, and its pullback.
+
+Everything here is exact and rests on causal attention: nothing behind the end token is computed,
+the prefix that all classes share runs once, and classes of equal length are batched without
+padding. Classes are worked through in chunks; the graphs of as many chunks as the memory budget
+allows are kept, so that a pullback (vector-Jacobian product) needs no forward pass. The others are
+recomputed.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dtpt.clip.model import Clip
+from dtpt.clip.text import Prefix
+from dtpt.prompts import PromptSet
+
+DEFAULT_BUDGET_BYTES = 1_500_000_000
+CHUNK_TOKENS = 1024  # class tokens per forward pass: large enough to keep matrix products efficient
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some classes of equal suffix length: (G,) indices and (G, S, W) constant embeddings."""
+
+    classes: Tensor
+    embeddings: Tensor
+
+
+class PromptEncoder:
+    """The map context (n, W) -> normalised text features (C, D) for one prompt set.
+
+    Args:
+        model: its text tower is used as it is; weights get no gradient.
+        prompts: the token layout.
+        budget_bytes: memory that kept graphs may take.
+    """
+
+    def __init__(
+        self, model: Clip, prompts: PromptSet, *, budget_bytes: int = DEFAULT_BUDGET_BYTES
+    ) -> None:
+        self.tower = model.text
+        self.prompts = prompts
+        self.budget_bytes = budget_bytes
+        self.embed_dim = model.config.embed_dim
+        self.bytes_per_token = _graph_bytes_per_token(model)
+        with torch.no_grad():
+            self._prefix_embeddings = self.tower.embed(prompts.prefix)  # (P, W)
+            self._chunks = _make_chunks(model, prompts)
+
+    @torch.no_grad()
+    def encode(self, context: Tensor) -> Tensor:
+        """Normalised text features (C, D) in class order, without a graph."""
+        prefix = self._prefix(context)
+        return self._in_class_order([self._encode_chunk(c, context, prefix) for c in self._chunks])
+
+    def linearise(self, context: Tensor) -> "Linearisation":
+        """Features at a context together with what their pullback needs."""
+        return Linearisation(self, context)
+
+    def _prefix(self, context: Tensor) -> Prefix:
+        embeddings = self._prefix_embeddings
+        tuned = self.prompts.tuned_prefix
+        if tuned:
+            rows = torch.tensor(tuned, device=context.device)
+            embeddings = embeddings.index_copy(0, rows, context[: len(tuned)])
+        return self.tower.prefix(embeddings.unsqueeze(0))  # (1, P, W)
+
+    def _encode_chunk(self, chunk: _Chunk, context: Tensor, prefix: Prefix) -> Tensor:
+        """(G, D) normalised features of one chunk."""
+        embeddings = chunk.embeddings
+        tuned = self.prompts.tuned_suffix
+        if tuned:
+            places = torch.tensor(tuned, device=context.device) + embeddings.shape[1]
+            words = context[len(self.prompts.tuned_prefix) :].expand(len(embeddings), -1, -1)
+            embeddings = embeddings.index_copy(1, places, words)
+        return F.normalize(self.tower(embeddings, None, prefix), dim=-1)
+
+    def _in_class_order(self, parts: list[Tensor]) -> Tensor:
+        features = parts[0].new_empty(len(self.prompts.names), self.embed_dim)
+        for chunk, part in zip(self._chunks, parts, strict=True):
+            features[chunk.classes] = part
+        return features
+
+
+class Linearisation:
+    """Text features at one context, and gradients pulled back from them to the context.
+
+    `pullback` may be called any number of times: for one initial context the graph is the same for
+    every image, because the context is reset. The chunks hang on detached keys and values of the
+    prefix, so that the prefix itself is differentiated once per pullback and not once per chunk.
+    """
+
+    def __init__(self, encoder: PromptEncoder, context: Tensor) -> None:
+        self._encoder = encoder
+        self._context = context.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            self._prefix = encoder._prefix(self._context)
+        self._leaf = Prefix(
+            tuple(
+                (k.detach().requires_grad_(), v.detach().requires_grad_())
+                for k, v in self._prefix.layers
+            )
+        )
+        self._kept: list[Tensor | None] = []
+        parts = []
+        left = encoder.budget_bytes
+        for chunk in encoder._chunks:
+            left -= chunk.embeddings.shape[0] * chunk.embeddings.shape[1] * encoder.bytes_per_token
+            with torch.set_grad_enabled(left >= 0):
+                part = encoder._encode_chunk(chunk, self._context, self._leaf)
+            self._kept.append(part if left >= 0 else None)
+            parts.append(part.detach())
+        self.features = encoder._in_class_order(parts)
+
+    def pullback(self, gradient: Tensor) -> Tensor:
+        """Gradient with respect to the context (n, W) from one for the features (C, D)."""
+        leaves = [tensor for pair in self._leaf.layers for tensor in pair]
+        inputs = [self._context, *leaves]
+        totals = [torch.zeros_like(tensor) for tensor in inputs]
+        for chunk, kept in zip(self._encoder._chunks, self._kept, strict=True):
+            part = self._recompute(chunk) if kept is None else kept
+            grads = torch.autograd.grad(
+                part, inputs, gradient[chunk.classes], retain_graph=True, allow_unused=True
+            )
+            for total, grad in zip(totals, grads, strict=True):
+                if grad is not None:
+                    total += grad
+        return totals[0] + self._through_prefix(totals[1:])
+
+    def _recompute(self, chunk: _Chunk) -> Tensor:
+        with torch.enable_grad():
+            return self._encoder._encode_chunk(chunk, self._context, self._leaf)
+
+    def _through_prefix(self, gradients: list[Tensor]) -> Tensor:
+        if not self._encoder.prompts.tuned_prefix:
+            return torch.zeros_like(self._context)
+        outputs = [tensor for pair in self._prefix.layers for tensor in pair]
+        (grad,) = torch.autograd.grad(outputs, self._context, gradients, retain_graph=True)
+        return grad
+
+
+def _make_chunks(model: Clip, prompts: PromptSet) -> tuple[_Chunk, ...]:
+    chunks = []
+    for group in prompts.groups:
+        size = max(1, CHUNK_TOKENS // group.tokens.shape[1])
+        for start in range(0, len(group.classes), size):
+            ids = group.tokens[start : start + size]
+            chunks.append(_Chunk(group.classes[start : start + size], model.text.embed(ids)))
+    return tuple(chunks)
+
+
+def _graph_bytes_per_token(model: Clip) -> int:
+    """Upper estimate of what autograd keeps per class token, in bytes."""
+    text = model.config.text
+    numbers = text.layers * (10 * text.width + 2 * text.mlp_width)
+    return numbers * torch.finfo(model.dtype).bits // 8
