@@ -1,6 +1,35 @@
 """Data sets: the paper's fifteen, the embedded emoji benchmark, and anybody's own images."""
 
+from dtpt.data.check import (
+    DatasetReport,
+    DatasetSummary,
+    UnreadableImage,
+    check_dataset,
+    list_datasets,
+)
 from dtpt.data.dataset import Dataset, FileRef, ImageRef, Sample, fingerprint
+from dtpt.data.loading import DATASETS, GROUPS, expand_names, load_dataset
 from dtpt.data.openmoji import load_openmoji
+from dtpt.data.openmoji_art import PRESENTATIONS, OpenMojiRef
+from dtpt.data.wds import TarRef
 
-__all__ = ["Dataset", "FileRef", "ImageRef", "Sample", "fingerprint", "load_openmoji"]
+__all__ = [
+    "DATASETS",
+    "GROUPS",
+    "PRESENTATIONS",
+    "Dataset",
+    "DatasetReport",
+    "DatasetSummary",
+    "FileRef",
+    "ImageRef",
+    "OpenMojiRef",
+    "Sample",
+    "TarRef",
+    "UnreadableImage",
+    "check_dataset",
+    "expand_names",
+    "fingerprint",
+    "list_datasets",
+    "load_dataset",
+    "load_openmoji",
+]

