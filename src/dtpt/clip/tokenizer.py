@@ -1,0 +1,305 @@
+"""CLIP's tokenizer: Python cleaning, then byte-level BPE by the `tokenizers` library.
+
+Equal to OpenAI's and open_clip's on every text, with one exception made on purpose: no text can
+spell a start or end token, so a class name cannot break the layout of its prompt.
+
+The cleaning (ftfy, HTML entities, white space, lower case) is always done in Python, also for a
+checkpoint's `tokenizer.json`, whose own normaliser differs on accents and on the final sigma.
+"""
+
+import gzip
+import hashlib
+import html
+import io
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import ftfy
+import tokenizers
+from tokenizers import Regex, models, pre_tokenizers
+
+from dtpt.clip.unicode_additions import NEW_LETTERS, NEW_NUMBERS
+from dtpt.errors import CheckpointError, TokenizerError
+
+START = "<|startoftext|>"
+END = "<|endoftext|>"
+WORD_END = "</w>"
+CLIP_MERGES = 49_152 - 256 - 2
+"""How many of OpenAI's merges CLIP uses; the file they published holds five times as many."""
+
+_START_NAMES = (START, "<start_of_text>")
+_END_NAMES = (END, "<end_of_text>")
+_MAX_FILE_BYTES = 64_000_000
+
+
+def clean(text: str) -> str:
+    """Returns the text as CLIP sees it: mojibake and entities repaired, single blanks, lower case."""
+    repaired = html.unescape(html.unescape(ftfy.fix_text(text)))
+    return " ".join(repaired.split()).lower()
+
+
+class Tokenizer:
+    """Turns texts into token ids for one vocabulary and context length.
+
+    Attributes:
+        start_id: Id of the token before every text.
+        end_id: Id of the token after every text, where the text feature is read.
+        context_length: Most tokens a text may have, start and end included.
+        vocab_size: One more than the largest id, the rows of the embedding table.
+        fingerprint: sha256 (hex) of all that decides the ids.
+    """
+
+    def __init__(
+        self,
+        vocab: dict[str, int],
+        merges: list[tuple[str, str]],
+        *,
+        start_id: int,
+        end_id: int,
+        context_length: int,
+    ) -> None:
+        if start_id == end_id or context_length < 3:
+            raise CheckpointError(
+                f"Tokenizer with start {start_id}, end {end_id} and context {context_length} is no use."
+            )
+        self.start_id = start_id
+        self.end_id = end_id
+        self.context_length = context_length
+        self.vocab_size = max(*vocab.values(), start_id, end_id) + 1
+        self.fingerprint = _fingerprint(vocab, merges, [start_id, end_id, context_length])
+        self._unknown_id, self._bpe = _pipeline(vocab, merges)
+
+    @classmethod
+    def from_json(cls, data: bytes, *, context_length: int) -> "Tokenizer":
+        """Reads a `tokenizer.json` of transformers' CLIP, or one of the same build.
+
+        Raises:
+            CheckpointError: It is not a byte-level BPE with `</w>` and start and end tokens.
+        """
+        tree = _parse(data)
+        model, split = _entry(tree, "model", dict), str(tree.get("pre_tokenizer"))
+        if model.get("type", "BPE") != "BPE" or model.get("end_of_word_suffix") != WORD_END:
+            raise CheckpointError(f"tokenizer.json is no BPE with the word ending {WORD_END!r}.")
+        if model.get("dropout") or model.get("byte_fallback") or "ByteLevel" not in split:
+            raise CheckpointError("tokenizer.json is no deterministic byte-level BPE.")
+        vocab = _vocabulary(_entry(model, "vocab", dict))
+        merges = [_pair(merge) for merge in _entry(model, "merges", list)]
+        try:
+            for token in tree.get("added_tokens") or []:
+                vocab.setdefault(str(token["content"]), int(token["id"]))
+            start, end = _special_ids(vocab, tree.get("post_processor"))
+        except (TypeError, KeyError, ValueError, IndexError) as error:
+            raise CheckpointError(f"tokenizer.json has odd special tokens ({error!r}).") from error
+        return cls(vocab, merges, start_id=start, end_id=end, context_length=context_length)
+
+    @classmethod
+    def from_merges(cls, vocab: bytes | None, merges: bytes, *, context_length: int) -> "Tokenizer":
+        """Reads `vocab.json` and `merges.txt`, or OpenAI's merges file alone.
+
+        Args:
+            vocab: JSON object from token to id; None numbers the tokens as OpenAI does.
+            merges: Lines of two tokens, gzipped or not, a first line starting with `#version` or
+                OpenAI's file name ignored. Without `vocab` merges beyond CLIP's count are left out.
+            context_length: Most tokens of a text, start and end included.
+
+        Raises:
+            CheckpointError: The files are damaged or have no start and end tokens.
+        """
+        pairs = _read_merges(merges)
+        table = (
+            _openai_vocabulary(pairs[:CLIP_MERGES]) if vocab is None else _vocabulary(_parse(vocab))
+        )
+        pairs = pairs[:CLIP_MERGES] if vocab is None else pairs
+        start, end = _special_ids(table, None)
+        return cls(table, pairs, start_id=start, end_id=end, context_length=context_length)
+
+    @classmethod
+    def clip_default(cls, *, context_length: int = 77) -> "Tokenizer":
+        """Returns the tokenizer of OpenAI's checkpoints, from the vocabulary shipped with dtpt."""
+        return _default(context_length)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text without start and end token and without limit.
+
+        Raises:
+            TokenizerError: The vocabulary lacks a character of the text (never with CLIP's own).
+        """
+        cleaned = clean(text)
+        ids: list[int] = self._bpe.encode(cleaned, add_special_tokens=False).ids
+        if self._unknown_id is not None and self._unknown_id in ids:
+            raise TokenizerError(f"Text {text!r} has a character that the vocabulary lacks.")
+        return ids
+
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns [start, ..., end] for each text; nothing is cut and nothing padded.
+
+        Raises:
+            TokenizerError: A text is longer than the context; the message holds the text.
+        """
+        if isinstance(texts, str):
+            raise TokenizerError(f"Expected a list of texts, got the single text {texts!r}.")
+        return [self._framed(text) for text in texts]
+
+    def _framed(self, text: str) -> list[int]:
+        ids = [self.start_id, *self.encode(text), self.end_id]
+        if len(ids) > self.context_length:
+            raise TokenizerError(
+                f"Text {text!r} has {len(ids)} tokens with start and end, but the context holds "
+                f"{self.context_length}; shorten it."
+            )
+        return ids
+
+
+@lru_cache(maxsize=4)
+def _default(context_length: int) -> Tokenizer:
+    folder = resources.files("dtpt.clip") / "vocabulary"
+    merges = (folder / "clip_merges.txt.gz").read_bytes()
+    return Tokenizer.from_merges(None, merges, context_length=context_length)
+
+
+@lru_cache(maxsize=1)
+def split_pattern() -> str:
+    """Returns CLIP's word pattern in Oniguruma's syntax.
+
+    OpenAI's pattern ignores case and uses newer Unicode tables. Three effects remain after
+    lower-casing and are spelled out: the long s counts as s in "'s", U+0345 (whose capital is a
+    letter, though it is a mark itself) belongs to no word, and new letters and digits are letters
+    and digits.
+    """
+    letters, numbers = rf"\p{{L}}{_ranges(NEW_LETTERS)}", rf"\p{{N}}{_ranges(NEW_NUMBERS)}"
+    return (
+        rf"'[sſ]|'t|'re|'ve|'m|'ll|'d|[{letters}]+|[{numbers}]|[^\s{letters}{numbers}\x{{0345}}]+"
+    )
+
+
+def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
+
+
+def _pipeline(
+    vocab: dict[str, int], merges: list[tuple[str, str]]
+) -> tuple[int | None, tokenizers.Tokenizer]:
+    """Builds the BPE; the first result is the id that marks an unknown character, if one can be."""
+    alphabet = byte_symbols()
+    complete = all(c in vocab and c + WORD_END in vocab for c in alphabet)
+    table = {token: number for token, number in vocab.items() if token}
+    unknown = None if complete else max(table.values()) + 1
+    if unknown is not None:
+        table["<|unknown|>"] = unknown
+    try:
+        model = models.BPE(
+            vocab=table,
+            merges=merges,
+            unk_token=None if complete else "<|unknown|>",
+            end_of_word_suffix=WORD_END,
+        )
+    except Exception as error:  # the library raises nothing more specific
+        raise CheckpointError(f"Vocabulary and merges do not fit together: {error}.") from error
+    bpe = tokenizers.Tokenizer(model)
+    words = pre_tokenizers.Split(Regex(split_pattern()), behavior="removed", invert=True)
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    return unknown, bpe
+
+
+def byte_symbols() -> list[str]:
+    """Returns a printable character for each byte, in the order of OpenAI's vocabulary.
+
+    Printable Latin-1 bytes stand for themselves and come first; the others follow and are shown
+    as the characters from U+0100 on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = 256 - len(printable)
+    return [chr(byte) for byte in printable] + [chr(0x100 + n) for n in range(others)]
+
+
+def _openai_vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
+    alphabet = byte_symbols()
+    tokens = [*alphabet, *(c + WORD_END for c in alphabet)]
+    tokens += [first + second for first, second in merges]
+    return {token: number for number, token in enumerate([*tokens, START, END])}
+
+
+def _read_merges(data: bytes) -> list[tuple[str, str]]:
+    if data[:2] == b"\x1f\x8b":
+        data = _gunzip(data)
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"The merges file is not UTF-8 text ({error}).") from error
+    if "#version" in lines[0]:
+        lines = lines[1:]
+    return [_pair(line) for line in lines if line.strip()]
+
+
+def _gunzip(data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            content = stream.read(_MAX_FILE_BYTES + 1)
+    except (OSError, EOFError) as error:
+        raise CheckpointError(f"The merges file is damaged ({error}).") from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise CheckpointError(f"The merges file unpacks to more than {_MAX_FILE_BYTES} bytes.")
+    return content
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    if len(data) > _MAX_FILE_BYTES:
+        raise CheckpointError(f"The tokenizer file has {len(data)} bytes, too many to be one.")
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"The tokenizer file is not JSON ({error}).") from error
+    if not isinstance(tree, dict):
+        raise CheckpointError("The tokenizer file is not a JSON object.")
+    return tree
+
+
+def _entry(tree: dict[str, Any], name: str, kind: type) -> Any:
+    value = tree.get(name)
+    if not isinstance(value, kind):
+        raise CheckpointError(f"tokenizer.json has no valid entry {name!r}.")
+    return value
+
+
+def _vocabulary(tree: dict[str, Any]) -> dict[str, int]:
+    ids = list(tree.values())
+    whole = all(type(number) is int and 0 <= number < 10_000_000 for number in ids)
+    if not ids or not whole or len(set(ids)) != len(ids):
+        raise CheckpointError("The vocabulary is empty, or its ids are not distinct whole numbers.")
+    return dict(tree)
+
+
+def _pair(merge: Any) -> tuple[str, str]:
+    parts = merge.split() if isinstance(merge, str) else merge
+    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) for p in parts):
+        raise CheckpointError(f"The merge {str(merge)[:80]!r} is not a pair of tokens.")
+    return parts[0], parts[1]
+
+
+def _special_ids(vocab: dict[str, int], processor: Any) -> tuple[int, int]:
+    """Returns the ids of start and end: what the post-processor adds, or else the known names."""
+    names = _processor_names(processor) if isinstance(processor, dict) else []
+    starts = [n for n in (*names[:1], *_START_NAMES) if n in vocab]
+    ends = [n for n in (*names[1:], *_END_NAMES) if n in vocab]
+    if not starts or not ends:
+        raise CheckpointError(f"The vocabulary has no start and end token such as {START}, {END}.")
+    return vocab[starts[0]], vocab[ends[0]]
+
+
+def _processor_names(processor: dict[str, Any]) -> list[str]:
+    """Returns [start, end] as spelled in a tokenizer.json's post-processor, or nothing."""
+    if "cls" in processor and "sep" in processor:
+        return [str(processor["cls"][0]), str(processor["sep"][0])]
+    steps = processor.get("single") or []
+    special = [step["SpecialToken"]["id"] for step in steps if "SpecialToken" in step]
+    return [str(name) for name in special] if len(special) == 2 else []
+
+
+def _fingerprint(vocab: dict[str, int], merges: list[tuple[str, str]], numbers: list[int]) -> str:
+    ordered = sorted(vocab.items(), key=lambda item: item[1])
+    content = json.dumps([ordered, merges, numbers], ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
