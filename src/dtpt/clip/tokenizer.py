@@ -36,7 +36,7 @@ _MAX_FILE_BYTES = 64_000_000
 
 
 def clean(text: str) -> str:
-    """Returns the text as CLIP sees it: mojibake and entities repaired, single blanks, lower case."""
+    """Returns the text as CLIP sees it: mojibake and entities repaired, lower case."""
     repaired = html.unescape(html.unescape(ftfy.fix_text(text)))
     return " ".join(repaired.split()).lower()
 
@@ -63,7 +63,7 @@ class Tokenizer:
     ) -> None:
         if start_id == end_id or context_length < 3:
             raise CheckpointError(
-                f"Tokenizer with start {start_id}, end {end_id} and context {context_length} is no use."
+                f"No tokenizer with start {start_id}, end {end_id}, context {context_length}."
             )
         self.start_id = start_id
         self.end_id = end_id
