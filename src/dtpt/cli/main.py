@@ -8,7 +8,13 @@ from dtpt.errors import DtptError
 
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
 COMMANDS: dict[str, str] = {
+    "datasets": "dtpt.cli.datasets:app",
     "score": "dtpt.cli.score:score",
+}
+
+# The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
+SUMMARIES: dict[str, str] = {
+    "datasets": "List the data sets; check what is on disk.",
 }
 
 app = App(
@@ -16,7 +22,7 @@ app = App(
     help="Calibrated test-time prompt tuning for CLIP-like models.",
 )
 for _name, _target in COMMANDS.items():
-    app.command(_target, name=_name)
+    app.command(_target, name=_name, help=SUMMARIES.get(_name))
 
 
 def run() -> None:

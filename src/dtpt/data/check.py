@@ -16,6 +16,7 @@ from dtpt.data.loading import (
     missing_message,
     root_or_refuse,
     size_difference,
+    standing_folder,
 )
 from dtpt.data.openmoji import concept_groups, openmoji_names
 from dtpt.data.openmoji_art import PRESENTATIONS, require_packages
@@ -111,7 +112,7 @@ def list_datasets(data_root: Path | str | None = None) -> list[DatasetSummary]:
 
 
 def _paper_summary(entry: CatalogEntry, root: Path | None) -> DatasetSummary:
-    standing = _standing(entry, root) if root else None
+    standing = standing_folder(entry, root) if root else None
     expected = [f"{p.folder}/{p.images}".rstrip("/") for p in entry.layouts]
     return DatasetSummary(
         name=entry.name,
@@ -122,15 +123,6 @@ def _paper_summary(entry: CatalogEntry, root: Path | None) -> DatasetSummary:
         found=standing is not None,
         where=str(standing) if standing else " or ".join(expected),
     )
-
-
-def _standing(entry: CatalogEntry, root: Path) -> Path | None:
-    """Return the image folder if the set can be located; a broken split file counts as absent."""
-    try:
-        listing = locate(entry, root)
-    except DatasetError:
-        return None
-    return listing.source if listing and listing.samples else None
 
 
 def _openmoji_summaries() -> list[DatasetSummary]:

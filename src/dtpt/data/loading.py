@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS, PAPER_SETS, CatalogEntry, catalog_entry
-from dtpt.data.coop import locate_split, split_places
+from dtpt.data.coop import find_split, locate_split, split_places
 from dtpt.data.dataset import Dataset, prompt_name
 from dtpt.data.folder import load_folder
 from dtpt.data.hf import load_hub
@@ -21,7 +21,7 @@ from dtpt.data.openmoji import (
     openmoji_names,
 )
 from dtpt.data.paths import ROOT_VARIABLE, data_root
-from dtpt.data.trees import locate_class_folders, locate_tree
+from dtpt.data.trees import find_class_folders, find_tree, locate_class_folders, locate_tree
 from dtpt.data.wds import load_wds
 from dtpt.errors import DatasetError, UnknownName
 
@@ -133,7 +133,23 @@ def locate(entry: CatalogEntry, root: Path) -> Listing | None:
     """Find one of the paper's sets in any known layout; None when nothing of it is there."""
     if entry.kind in ("wnid-folders", "number-folders"):
         return locate_tree(entry, root)
-    return locate_split(entry, root) or locate_class_folders(entry, root)
+    listed = locate_split(entry, root)
+    if listed is not None and listed.samples:
+        return listed
+    return locate_class_folders(entry, root) or listed
+
+
+def standing_folder(entry: CatalogEntry, root: Path) -> Path | None:
+    """Return the folder where a set seems to be, without looking at its images; None if absent."""
+    if entry.kind in ("wnid-folders", "number-folders"):
+        tree = find_tree(entry, root)
+        return tree[1] if tree else None
+    folders = [root / place.folder / place.images for place in entry.layouts]
+    if find_split(entry, root) is not None:
+        for folder in filter(Path.is_dir, folders):
+            return folder
+    named = find_class_folders(entry, root)
+    return named[0] if named else None
 
 
 def expected_places(entry: CatalogEntry, root: Path) -> list[str]:

@@ -6,6 +6,7 @@ is how ImageNet-V2 (folders 0, 1, 10, 100, ...) and ImageNet-A went wrong elsewh
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dtpt.data.catalog import CatalogEntry
@@ -43,21 +44,28 @@ def _remarks(folder: Path, strays: list[str]) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def locate_tree(entry: CatalogEntry, root: Path) -> Listing | None:
-    """Find a set that is a tree of WordNet-id or number folders; None when it is not there.
+def find_tree(entry: CatalogEntry, root: Path) -> tuple[str, Path] | None:
+    """Return layout and folder of a tree of WordNet-id or number folders; None when absent.
 
     Of several places, the one with the most class folders is taken.
     """
-    labels = {name: label for label, name in enumerate(entry.folders)}
-    best: tuple[int, Listing] | None = None
+    known = set(entry.folders)
+    best: tuple[int, str, Path] = (0, "", root)
     for place in entry.layouts:
         folder = root / place.folder / place.images
-        if not folder.is_dir():
-            continue
-        known = sum(name in labels for name in subfolders(folder))
-        if known and (best is None or known > best[0]):
-            best = (known, read_tree(folder, labels, layout=place.layout))
-    return best[1] if best else None
+        hits = len(known.intersection(subfolders(folder))) if folder.is_dir() else 0
+        if hits > best[0]:
+            best = (hits, place.layout, folder)
+    return best[1:] if best[0] else None
+
+
+def locate_tree(entry: CatalogEntry, root: Path) -> Listing | None:
+    """List a set that is a tree of WordNet-id or number folders; None when it is not there."""
+    found = find_tree(entry, root)
+    if found is None:
+        return None
+    labels = {name: label for label, name in enumerate(entry.folders)}
+    return read_tree(found[1], labels, layout=found[0])
 
 
 def class_key(name: str) -> str:
@@ -69,8 +77,8 @@ def class_key(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
 
-def locate_class_folders(entry: CatalogEntry, root: Path) -> Listing | None:
-    """Find a tree of folders named like the classes, without split file; None when absent.
+def find_class_folders(entry: CatalogEntry, root: Path) -> tuple[Path, dict[str, int]] | None:
+    """Return a folder of folders named like the classes, and their labels; None when absent.
 
     Such a tree may hold any part of the set. It is accepted as a candidate when at least half of
     its folders (and two or more) are class names.
@@ -81,5 +89,19 @@ def locate_class_folders(entry: CatalogEntry, root: Path) -> Listing | None:
         present = subfolders(folder) if folder.is_dir() else []
         known = {name: labels[class_key(name)] for name in present if class_key(name) in labels}
         if len(known) >= max(2, len(present) / 2) and len(set(known.values())) == len(known):
-            return read_tree(folder, known, layout="class-folders")
+            return folder, known
     return None
+
+
+def locate_class_folders(entry: CatalogEntry, root: Path) -> Listing | None:
+    """List a tree of folders named like the classes, without split file; None when absent."""
+    found = find_class_folders(entry, root)
+    if found is None:
+        return None
+    folder, labels = found
+    listing = read_tree(folder, labels, layout="class-folders")
+    absent = [name for label, name in enumerate(entry.classes) if label not in labels.values()]
+    if not absent:
+        return listing
+    remark = f"{len(absent)} classes have no folder: {naming(absent)}"
+    return replace(listing, remarks=(*listing.remarks, remark))

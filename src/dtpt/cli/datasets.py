@@ -1,0 +1,132 @@
+"""`dtpt datasets`: which data sets there are, where they are, and whether they are whole."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from dtpt.data.check import DatasetReport, DatasetSummary
+
+app = App(name="datasets", help="List the data sets; check what is on disk.")
+
+DataRoot = Annotated[Path | None, Parameter(name="--data-root", env_var="DTPT_DATA")]
+AsJson = Annotated[bool, Parameter(name="--json", negative=())]
+
+_EXIT_CODES = {"complete": 0, "partial": 1, "missing": 2}
+_SHOWN = 10  # lines of a list before "and n more"
+
+
+@app.default
+def list_all(*, data_root: DataRoot = None, as_json: AsJson = False) -> int:
+    """List all data sets and what is found of them.
+
+    Args:
+        data_root: Folder that holds the paper's data sets.
+        as_json: Print JSON instead of a table.
+    """
+    from dtpt.data.check import list_datasets
+
+    summaries = list_datasets(data_root)
+    if as_json:
+        _print_json([asdict(summary) for summary in summaries])
+    else:
+        _print_table(summaries, data_root)
+    return 0
+
+
+@app.command
+def check(
+    name: str,
+    *,
+    deep: Annotated[bool, Parameter(negative=())] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compare data sets with what the paper used.
+
+    Exit code 0: all as in the paper; 1: partly, or with unreadable images; 2: not found.
+
+    Args:
+        name: Data set, group, or comma-separated list of them.
+        deep: Also decode every image.
+        data_root: Folder that holds the paper's data sets.
+        as_json: Print JSON instead of text.
+    """
+    from dtpt.data.check import check_dataset
+    from dtpt.data.loading import expand_names
+
+    reports = [check_dataset(n, data_root=data_root, deep=deep) for n in expand_names(name)]
+    if as_json:
+        _print_json([{**asdict(report), "ok": report.ok} for report in reports])
+    else:
+        for report in reports:
+            _print_report(report)
+    return max(max(_EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
+
+
+def _print_json(content: list[dict[str, Any]]) -> None:
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _print_table(summaries: "list[DatasetSummary]", data_root: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("data set", no_wrap=True)
+    table.add_column("classes", justify="right")
+    table.add_column("images", justify="right")
+    table.add_column("found at, or expected at (-)", overflow="fold")
+    previous = ""
+    for summary in summaries:
+        heading = "emoji" if summary.name.startswith("openmoji") else summary.family
+        if heading != previous:
+            table.add_row(Text(heading, style="bold"))
+            previous = heading
+        counts = (f"{summary.classes:,}", f"{summary.images:,}")
+        table.add_row(f"  {summary.name}", *counts, Text(_place(summary, data_root)))
+    console = Console()
+    console.print(table)
+    if data_root is None:
+        console.print("\nGive the folder of the paper's sets with --data-root or DTPT_DATA.")
+
+
+def _place(summary: "DatasetSummary", data_root: Path | None) -> str:
+    if not summary.found:
+        return f"- {summary.where.partition(' or ')[0]}"
+    found = Path(summary.where)
+    if data_root is not None and data_root in found.parents:
+        return str(found.relative_to(data_root))
+    return summary.where
+
+
+def _print_report(report: "DatasetReport") -> None:
+    """Print one report as text: the verdict first, then what is wrong."""
+    expected = f" of {report.expected_images:,}" if report.expected_images is not None else ""
+    layout = f", {report.layout} layout" if report.layout else ""
+    print(f"{report.name}: {report.status}{layout}")
+    print(f"  images   {report.found_images:,}{expected}  {report.source}")
+    names = {True: ", names agree with the paper's list", False: ", not all of them met", None: ""}
+    print(f"  classes  {report.classes:,}{names[report.class_names_agree]}")
+    if report.class_counts:
+        counts = sorted(report.class_counts, key=lambda pair: pair[1])
+        (fewest, low), (most, high) = counts[0], counts[-1]
+        print(f"           {low:,} images ({fewest}) to {high:,} ({most}) each")
+    if report.checked_images:
+        print(f"  decoded  {report.checked_images:,}, unreadable {len(report.unreadable):,}")
+    for problem in report.problems:
+        print(f"  ! {problem}")
+    if report.status != "missing":  # otherwise the problem names the places already
+        _print_list("missing", list(report.missing))
+    _print_list("unreadable", [f"{image.id}: {image.reason}" for image in report.unreadable])
+
+
+def _print_list(title: str, lines: list[str]) -> None:
+    for line in lines[:_SHOWN]:
+        print(f"  {title}: {line}")
+    if len(lines) > _SHOWN:
+        print(f"  {title}: and {len(lines) - _SHOWN:,} more (--json lists all)")
