@@ -8,12 +8,14 @@ from dtpt.errors import DtptError
 
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
 COMMANDS: dict[str, str] = {
+    "models": "dtpt.cli.models:app",
     "datasets": "dtpt.cli.datasets:app",
     "score": "dtpt.cli.score:score",
 }
 
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
 SUMMARIES: dict[str, str] = {
+    "models": "List the known models; fetch one into the cache.",
     "datasets": "List the data sets; check what is on disk.",
 }
 

@@ -9,11 +9,6 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from dtpt.clip.config import ClipConfig
 
-# Every model of the catalogue is OpenAI's; these are the constants they normalise pixels with.
-OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
-OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
-CLIP_VOCABULARY = 49408
-
 
 class CatalogEntry(BaseModel):
     """One known model: where its weights are and what they must look like.

@@ -1,0 +1,138 @@
+"""Single files: safetensors, OpenAI's TorchScript archives and pickled state dicts.
+
+A bare file of weights does not say which activation the model was trained with. It must come from a
+config beside the file, from the file's metadata, from the archive's own class names, or from the
+caller; it is never guessed.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtpt.clip.config import Activation
+from dtpt.clip.loading.archive import is_archive
+from dtpt.clip.loading.catalog import catalog
+from dtpt.clip.loading.checkpoint import (
+    CLIP_VOCABULARY,
+    Checkpoint,
+    check_activation,
+    check_image_size,
+    check_tokenizer,
+)
+from dtpt.clip.loading.documents import read_json
+from dtpt.clip.loading.filenames import (
+    OPEN_CLIP_CONFIG,
+    OWN_CONFIG,
+    TRANSFORMERS_CONFIG,
+    WEIGHT_NAMES,
+    config_file,
+)
+from dtpt.clip.loading.folders import describe
+from dtpt.clip.loading.layouts import to_openai_names
+from dtpt.clip.loading.shapes import infer_config
+from dtpt.clip.loading.tensors import Weights, read_safetensors, read_state_dict
+from dtpt.clip.loading.torchscript import is_torchscript, read_torchscript
+from dtpt.clip.preprocess import Preprocess
+from dtpt.clip.tokenizer import Tokenizer
+from dtpt.errors import CheckpointError
+
+_MARKS = {"model_cfg": OPEN_CLIP_CONFIG, "model_type": TRANSFORMERS_CONFIG, "format": OWN_CONFIG}
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """Weights under whatever names, and the activation that the file itself states."""
+
+    weights: Weights
+    stated: str | None
+
+
+def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
+    """Open a single file of weights.
+
+    With a config beside it (`<name>.json`, or the folder's own when the file is named as the
+    libraries name it) everything comes from there. Otherwise shapes decide the architecture,
+    tokenizer and preprocessing are CLIP's, and the activation must be stated by file or caller.
+
+    Raises:
+        CheckpointError: unreadable, unsafe, incomplete, or of unknown activation.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file.")
+    opened = _open(path)
+    tensors = to_openai_names(opened.weights, origin=str(path))
+    beside = _config_beside(path)
+    if beside is not None:
+        config, tokenizer, preprocessing = describe(*beside)
+        check_image_size(preprocessing, config, origin=str(beside[0]))
+        check_activation(activation, config, origin=str(beside[0]))
+        return Checkpoint(str(path), config, tensors, tokenizer, preprocessing)
+    known = _known_activation(path, opened.stated, asked=activation)
+    config = infer_config(tensors, known, origin=str(path))
+    if config.text.vocab_size != CLIP_VOCABULARY:
+        raise CheckpointError(
+            f"{path} embeds {config.text.vocab_size} tokens, CLIP's vocabulary has "
+            f"{CLIP_VOCABULARY}. Put its config and tokenizer.json into a folder: local-dir:PATH."
+        )
+    tokenizer = Tokenizer.clip_default(context_length=config.text.context_length)
+    check_tokenizer(tokenizer, config, origin=str(path))
+    preprocessing = Preprocess.openai(config.vision.image_size)
+    return Checkpoint(str(path), config, tensors, tokenizer, preprocessing)
+
+
+def _open(path: Path) -> _Opened:
+    """Tell the format by the first bytes, not by the suffix."""
+    if is_archive(path):
+        if is_torchscript(path):
+            script = read_torchscript(path)
+            return _Opened(script.weights, script.activation)
+        return _Opened(read_state_dict(path), None)
+    with path.open("rb") as file:
+        head = file.read(9)
+    if head[:1] == b"\x80" and head[8:] != b"{":
+        return _Opened(read_state_dict(path), None)
+    weights, metadata = read_safetensors(path)
+    return _Opened(weights, metadata.get("activation"))
+
+
+def _config_beside(path: Path) -> tuple[Path, str] | None:
+    """The config that belongs to the file, and whose format it has."""
+    own = path.with_suffix(".json")
+    if own.is_file():
+        document = read_json(own)
+        kind = next((kind for mark, kind in _MARKS.items() if mark in document), None)
+        if kind is None:
+            raise CheckpointError(f"{own} is no config of open_clip, transformers or dtpt.")
+        return own, kind
+    if path.name in WEIGHT_NAMES:
+        kind = config_file({neighbour.name for neighbour in path.parent.iterdir()})
+        return (path.parent / kind, kind) if kind else None
+    return None
+
+
+def _known_activation(path: Path, stated: str | None, *, asked: Activation | None) -> Activation:
+    if stated is not None and stated not in ("quick_gelu", "gelu"):
+        raise CheckpointError(f"{path} states the activation {stated!r}: unknown.")
+    if stated is None and asked is None and _is_openais(path):
+        stated = "quick_gelu"
+    if stated is not None and asked is not None and stated != asked:
+        raise CheckpointError(f"{path} states the activation {stated!r}, not {asked!r}.")
+    if stated == "quick_gelu" or asked == "quick_gelu":
+        return "quick_gelu"
+    if stated == "gelu" or asked == "gelu":
+        return "gelu"
+    raise CheckpointError(
+        f"{path} does not say its activation, and weights do not show it. Pass activation="
+        f"'quick_gelu' (OpenAI's models) or 'gelu' (most others), store it as the safetensors "
+        f"metadata 'activation', or put an open_clip or transformers config beside it as "
+        f"{path.with_suffix('.json').name}."
+    )
+
+
+def _is_openais(path: Path) -> bool:
+    """Whether the file is one that OpenAI published, bit for bit."""
+    if not is_archive(path):
+        return False
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return any(entry.torchscript_sha256 == digest for entry in catalog().values())

@@ -1,0 +1,104 @@
+"""Downloads from the Hugging Face hub, through its own library and into its own cache.
+
+`HF_HOME`, `HF_HUB_CACHE`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKEN` mean what they mean there.
+Only the files that a model needs are fetched, and never a pickle where safetensors exist. Needs no
+torch.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from dtpt.clip.loading.catalog import catalog
+from dtpt.clip.loading.filenames import CONFIGS, OPEN_CLIP_CONFIG, wanted_files, weight_file
+from dtpt.clip.loading.names import ModelName
+from dtpt.errors import CheckpointError
+
+
+def fetch(name: ModelName) -> Path:
+    """The folder with a model's files, downloaded if they are not in the cache yet.
+
+    Raises:
+        CheckpointError: offline and not cached (the message has the command that would fetch it),
+            no such repository, or nothing in it that we can load.
+    """
+    try:
+        repo, revision = _repository(name), name.revision
+        files = _listing(repo, revision)
+    except Exception as error:  # the library's errors differ between its HTTP back ends
+        return _from_cache(name, reason=error)
+    wanted = _wanted(name, files)
+    try:
+        places = [_download(repo, revision, file=file) for file in wanted]
+    except Exception as error:
+        return _from_cache(name, reason=error)
+    return places[0].parent
+
+
+def cached_folder(name: ModelName) -> Path | None:
+    """The folder of a model that is completely in the cache, or None; asks nobody."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for config in CONFIGS if name.kind == "hub" else (OPEN_CLIP_CONFIG,):
+        found = try_to_load_from_cache(_repository(name), config, revision=name.revision)
+        if isinstance(found, str) and _complete(name, Path(found).parent):
+            return Path(found).parent
+    return None
+
+
+def _complete(name: ModelName, folder: Path) -> bool:
+    """Whether the weights, and all shards of them, are there."""
+    present = {path.name for path in folder.iterdir() if path.exists()}
+    weights = catalog()[name.value].weights if name.kind == "catalog" else weight_file(present)
+    if weights is None or weights not in present:
+        return False
+    if not weights.endswith(".index.json"):
+        return True
+    try:
+        places = json.loads((folder / weights).read_bytes())["weight_map"]
+        return set(places.values()) <= present
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _repository(name: ModelName) -> str:
+    return catalog()[name.value].repo if name.kind == "catalog" else name.value
+
+
+def _listing(repo: str, revision: str | None) -> Sequence[str]:
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="dtpt").list_repo_files(repo, revision=revision)
+
+
+def _wanted(name: ModelName, files: Sequence[str]) -> Sequence[str]:
+    if name.kind == "catalog":
+        return [OPEN_CLIP_CONFIG, catalog()[name.value].weights]
+    wanted = wanted_files(files)
+    if not wanted:
+        raise CheckpointError(
+            f"{name} holds no CLIP that dtpt can load: no {', '.join(CONFIGS)} with weights."
+        )
+    return wanted
+
+
+def _download(repo: str, revision: str | None, *, file: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(repo, file, revision=revision, library_name="dtpt"))
+
+
+def _from_cache(name: ModelName, *, reason: Exception) -> Path:
+    """What the cache holds when the hub does not answer."""
+    from huggingface_hub import constants
+
+    folder = cached_folder(name)
+    if folder is not None:
+        return folder
+    offline = "HF_HUB_OFFLINE=0 " if constants.HF_HUB_OFFLINE else ""
+    lines = str(reason).strip().splitlines()
+    raise CheckpointError(
+        f"{name} is not in the cache {constants.HF_HUB_CACHE} and cannot be downloaded "
+        f"({type(reason).__name__}: {lines[0] if lines else ''}). To fetch it, with network: "
+        f"{offline}dtpt models fetch {name}"
+    ) from reason
