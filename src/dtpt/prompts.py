@@ -12,12 +12,13 @@ tokenizers may merge the two. Class names: `_` becomes a blank, nothing else.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
@@ -25,19 +26,22 @@ from dtpt.errors import PromptError
 
 DEFAULT_TEMPLATE = "a photo of a {}."
 RANDOM_CONTEXT_STD = 0.02  # CoOp's initialisation
+BATCH_TOKENS = 64  # what one more batch costs, in tokens (see batch_by_length)
 
 
 @dataclass(frozen=True)
 class SuffixGroup:
-    """The classes whose suffix has the same number of tokens, so that nothing is padded.
+    """Classes whose suffixes have about the same number of tokens and run as one batch.
 
     Attributes:
         classes: (G,) indices into the class list.
-        tokens: (G, S) token ids, ending in the end token.
+        tokens: (G, S) token ids, padded behind the end token where lengths differ.
+        end: (G,) position of each end token in its row.
     """
 
     classes: Tensor
     tokens: Tensor
+    end: Tensor
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,9 @@ class PromptSet:
         names: class names as prompted, in label order.
         template: text with one {} for the name.
         prefix: (P,) token ids of the shared first positions, start token included.
-        groups: suffixes by length; together they cover every class once.
+        groups: suffixes batched by length; together they cover every class once.
         tuned_prefix: positions in the prefix that the context replaces.
-        tuned_suffix: positions in every suffix, counted from its end (negative).
+        tuned_suffix: positions in every suffix, counted from its end token (negative).
         context: (n, W) initial context; its rows follow tuned_prefix, then tuned_suffix.
         duplicates: names that occur more than once; their classes share one text feature.
     """
@@ -88,16 +92,16 @@ class PromptSet:
         names = _clean_names(classes)
         layout = _read_template(template, model.tokenizer)
         suffixes = [_suffix(name, layout, model.tokenizer) for name in names]
+        batches = batch_by_length([len(suffix) for suffix in suffixes])
         words = [layout.prefix[i] for i in layout.tuned_prefix]
         words += [layout.rest[i] for i in layout.tuned_rest]
-        behind = len(layout.rest) + 1  # the rest and the end token
         return cls(
             names=names,
             template=template,
             prefix=torch.tensor(layout.prefix, device=model.device),
-            groups=_group_by_length(suffixes, model.device),
+            groups=tuple(_group(members, suffixes, model.device) for members in batches),
             tuned_prefix=layout.tuned_prefix,
-            tuned_suffix=tuple(i - behind for i in layout.tuned_rest),
+            tuned_suffix=tuple(i - len(layout.rest) for i in layout.tuned_rest),
             context=_initial_context(model, words, context),
             duplicates=tuple(name for name, count in Counter(names).items() if count > 1),
         )
@@ -187,16 +191,37 @@ def _suffix(name: str, layout: _Layout, tokenizer: Tokenizer) -> list[int]:
     return [*tokens[len(head) :], tokenizer.end_id]
 
 
-def _group_by_length(suffixes: list[list[int]], device: torch.device) -> tuple[SuffixGroup, ...]:
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for index, suffix in enumerate(suffixes):
-        by_length[len(suffix)].append(index)
-    return tuple(
-        SuffixGroup(
-            torch.tensor(members, device=device),
-            torch.tensor([suffixes[i] for i in members], device=device),
-        )
-        for _, members in sorted(by_length.items())
+def batch_by_length(lengths: Sequence[int]) -> list[list[int]]:
+    """Split sequences into batches of similar length at the least estimated cost.
+
+    A batch costs its padded tokens plus `BATCH_TOKENS`, the number of tokens whose arithmetic takes
+    as long as reading the tower's weights once: few classes share one batch in spite of padding,
+    many classes of one length get their own. Exact dynamic programme over the distinct lengths.
+
+    Returns:
+        Lists of indices; within a batch in order of length, then index.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+    distinct = sorted(set(lengths))
+    upto = [sum(n <= length for n in lengths) for length in distinct]  # sequences up to a length
+    best: list[tuple[int, list[int]]] = [(0, [])]  # cost and cuts for the first k distinct lengths
+    for last, length in enumerate(distinct):
+        options = []
+        for first in range(last + 1):
+            begin = upto[first - 1] if first else 0
+            cost = best[first][0] + BATCH_TOKENS + (upto[last] - begin) * length
+            options.append((cost, [*best[first][1], begin]))
+        best.append(min(options))
+    cuts = [*best[-1][1], len(order)]
+    return [order[begin:end] for begin, end in pairwise(cuts)]
+
+
+def _group(members: list[int], suffixes: list[list[int]], device: torch.device) -> SuffixGroup:
+    rows = [torch.tensor(suffixes[i]) for i in members]
+    return SuffixGroup(
+        classes=torch.tensor(members, device=device),
+        tokens=nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device),
+        end=torch.tensor([len(row) - 1 for row in rows], device=device),
     )
 
 

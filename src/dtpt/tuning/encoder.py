@@ -23,10 +23,17 @@ CHUNK_TOKENS = 1024  # class tokens per forward pass: large enough to keep matri
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some classes of equal suffix length: (G,) indices and (G, S, W) constant embeddings."""
+    """Some classes of one group.
+
+    Attributes:
+        classes: (G,) indices.
+        embeddings: (G, S, W) of their suffixes, before the context is put in.
+        end: (G,) position of each end token.
+    """
 
     classes: Tensor
     embeddings: Tensor
+    end: Tensor
 
 
 class PromptEncoder:
@@ -71,12 +78,14 @@ class PromptEncoder:
     def _encode_chunk(self, chunk: _Chunk, context: Tensor, prefix: Prefix) -> Tensor:
         """(G, D) normalised features of one chunk."""
         embeddings = chunk.embeddings
-        tuned = self.prompts.tuned_suffix
-        if tuned:
-            places = torch.tensor(tuned, device=context.device) + embeddings.shape[1]
-            words = context[len(self.prompts.tuned_prefix) :].expand(len(embeddings), -1, -1)
-            embeddings = embeddings.index_copy(1, places, words)
-        return F.normalize(self.tower(embeddings, None, prefix), dim=-1)
+        tuned = torch.tensor(self.prompts.tuned_suffix, device=context.device, dtype=torch.long)
+        if len(tuned):
+            rows = torch.arange(len(embeddings), device=context.device)[:, None]  # (G, 1)
+            words = context[len(self.prompts.tuned_prefix) :]  # (t, W)
+            places = chunk.end[:, None] + tuned  # (G, t)
+            words = words.expand(len(embeddings), -1, -1)  # (G, t, W)
+            embeddings = embeddings.index_put((rows, places), words)
+        return F.normalize(self.tower(embeddings, chunk.end, prefix), dim=-1)
 
     def _in_class_order(self, parts: list[Tensor]) -> Tensor:
         features = parts[0].new_empty(len(self.prompts.names), self.embed_dim)
@@ -147,8 +156,9 @@ def _make_chunks(model: Clip, prompts: PromptSet) -> tuple[_Chunk, ...]:
     for group in prompts.groups:
         size = max(1, CHUNK_TOKENS // group.tokens.shape[1])
         for start in range(0, len(group.classes), size):
-            ids = group.tokens[start : start + size]
-            chunks.append(_Chunk(group.classes[start : start + size], model.text.embed(ids)))
+            part = slice(start, start + size)
+            embeddings = model.text.embed(group.tokens[part])
+            chunks.append(_Chunk(group.classes[part], embeddings, group.end[part]))
     return tuple(chunks)
 
 

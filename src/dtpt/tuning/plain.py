@@ -68,11 +68,11 @@ def _padded_embeddings(model: Clip, prompts: PromptSet, context: Tensor) -> tupl
     for group in prompts.groups:
         size = group.tokens.shape[1]
         tokens[group.classes, start : start + size] = group.tokens
-        end[group.classes] = start + size - 1
+        end[group.classes] = start + group.end
     embeddings = model.text.embed(tokens).detach()
     rows = torch.arange(count, device=context.device)
     positions = [torch.full_like(end, place) for place in prompts.tuned_prefix]
-    positions += [end + 1 + place for place in prompts.tuned_suffix]
+    positions += [end + place for place in prompts.tuned_suffix]
     for row, position in enumerate(positions):
         embeddings = embeddings.index_put((rows, position), context[row].expand(count, -1))
     return embeddings, end
