@@ -78,7 +78,6 @@ def test_intervals_cover_the_true_value_as_often_as_they_claim() -> None:
         )
         for name, value in truth.items():
             covered[name] += found[name].low <= value <= found[name].high
-    print(covered)
     for name, count in covered.items():
         assert 0.93 <= count / 400 <= 0.97, (name, count / 400)
 
@@ -113,4 +112,4 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(MetricError, match="'x'"):
         bootstrap_intervals([0.5], [True], generator=rng, losses={"x": [1.0, 2.0]})
     with pytest.raises(MetricError, match="aece_bins"):
-        bootstrap_intervals([0.5], [True], generator=rng, aece_bins=-1)
+        bootstrap_intervals([0.5], [True], generator=rng, aece_bins=0)

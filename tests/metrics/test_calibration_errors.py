@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dtpt.errors import MetricError
 from dtpt.metrics import aece, classwise_ece, ece, mce, smooth_ece
 
 cheap = settings(max_examples=500, deadline=None, database=None)
@@ -243,3 +244,9 @@ def test_smooth_ece_sees_a_constant_shift_as_that_shift() -> None:
     confidence = rng.uniform(0.3, 0.7, size=40_000)
     correct = rng.uniform(size=40_000) < confidence + 0.2
     assert smooth_ece(confidence, correct) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("width", [-0.1, math.nan, math.inf])
+def test_impossible_bandwidths_are_refused(width: float) -> None:
+    with pytest.raises(MetricError, match="bandwidth"):
+        smooth_ece([0.5], [True], bandwidth=width)

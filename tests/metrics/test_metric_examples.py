@@ -11,7 +11,15 @@ from dtpt import metrics
 MODULES = [
     *(
         f"dtpt.metrics.{name}"
-        for name in ("binning", "bootstrap", "calibration", "reading", "report", "scores")
+        for name in (
+            "binning",
+            "bootstrap",
+            "calibration",
+            "reading",
+            "report",
+            "scores",
+            "validation",
+        )
     ),
     "dtpt.metrics.selective",
     "dtpt.report.figures.reliability",

@@ -23,8 +23,6 @@ from dtpt.metrics.validation import FloatArray, IntArray, check_count, check_pai
 # Counts held at a time; bounds memory to some tens of megabytes whatever the sizes.
 CHUNK = 2**20
 
-INTERVAL_METRICS = ("accuracy", "ece", "aece", "mce", "aurc", "augrc")
-
 
 class Interval(BaseModel):
     """A confidence interval, in the metric's unit (fractions).
@@ -99,11 +97,12 @@ def bootstrap_intervals(
         (['accuracy', 'aece', 'augrc', 'aurc', 'ece', 'mce'], 1.0)
     """
     check_count(resamples, "resamples")
+    mass_bins = check_count(bins if aece_bins is None else aece_bins, "aece_bins")
     prepared = _prepare(confidence, correct, bins, closed)
     extra = _sorted_losses(losses or {}, prepared.order)
     draws: dict[str, list[FloatArray]] = {}
     for counts in _resampled_counts(len(prepared.order), resamples, generator):
-        found = _metrics_of_counts(counts, prepared, check_count(aece_bins or bins, "aece_bins"))
+        found = _metrics_of_counts(counts, prepared, mass_bins)
         found |= {name: counts @ values / len(values) for name, values in extra.items()}
         for name, values in found.items():
             draws.setdefault(name, []).append(values)

@@ -8,6 +8,7 @@ maximum error the same bins as for the ECE.
 import numpy as np
 import numpy.typing as npt
 
+from dtpt.errors import MetricError
 from dtpt.metrics.binning import (
     Closed,
     MassTies,
@@ -26,6 +27,7 @@ from dtpt.metrics.validation import (
     check_count,
     check_pair,
     check_predictions,
+    float64_blocks,
 )
 
 # Points of the grid on which smooth_ece integrates; its spacing bounds the resolution.
@@ -124,13 +126,19 @@ def classwise_errors(
     """
     check_choice(closed, "closed", choices=("right", "left"))
     samples, classes = probabilities.shape
-    first_edge = width_edges(bins)[1]  # a float64 scalar: float32 rows are compared exactly
-    above = probabilities > first_edge if closed == "right" else probabilities >= first_edge
-    flat = np.flatnonzero(above)
-    values = probabilities.ravel()[flat].astype(np.float64)
-    cell = (flat % classes) * bins + assign_width_bins(values, bins, closed=closed)
-    gaps = np.bincount(cell, weights=values, minlength=classes * bins).reshape(classes, bins)
-    gaps[:, 0] += probabilities.sum(axis=0, dtype=np.float64) - gaps.sum(axis=1)
+    above = np.greater if closed == "right" else np.greater_equal
+    first_edge = width_edges(bins)[1]
+    total = np.zeros(classes)
+    places, values = [], []
+    for _, block in float64_blocks(probabilities):
+        total += block.sum(axis=0)
+        found = np.flatnonzero(above(block, first_edge))
+        places.append(found % classes)
+        values.append(block.ravel()[found])
+    value = np.concatenate(values)
+    cell = np.concatenate(places) * bins + assign_width_bins(value, bins, closed=closed)
+    gaps = np.bincount(cell, weights=value, minlength=classes * bins).reshape(classes, bins)
+    gaps[:, 0] += total - gaps.sum(axis=1)
     own = probabilities[np.arange(samples), labels].astype(np.float64)
     np.subtract.at(gaps, (labels, assign_width_bins(own, bins, closed=closed)), 1.0)
     return np.asarray(np.abs(gaps).sum(axis=1) / samples)
@@ -158,6 +166,8 @@ def smooth_ece(
     values, hits = check_pair(confidence, correct)
     spectrum = _residual_spectrum(values, (hits - values) / len(values))
     if bandwidth is not None:
+        if not 0 <= bandwidth < np.inf:
+            raise MetricError(f"bandwidth is {bandwidth}; expected 0 or more.")
         return _smoothed_error(spectrum, bandwidth)
     low, high = 0.0, 1.0  # the error is at most 1, so the crossing lies between
     for _ in range(34):  # 2**-34 is far below the grid's resolution

@@ -11,10 +11,8 @@ from dtpt.metrics.validation import (
     Probabilities,
     check_correct,
     check_predictions,
+    float64_blocks,
 )
-
-# Rows converted to float64 at a time.
-BLOCK = 256
 
 
 def accuracy(correct: npt.ArrayLike) -> float:
@@ -72,9 +70,8 @@ def brier_losses(probabilities: Probabilities, labels: IntArray) -> FloatArray:
         [0.98]
     """
     squares = np.empty(len(labels))
-    for start in range(0, len(labels), BLOCK):  # float64 copies of a block stay in the cache
-        block = probabilities[start : start + BLOCK].astype(np.float64)
-        squares[start : start + BLOCK] = np.vecdot(block, block)
+    for part, block in float64_blocks(probabilities):
+        squares[part] = np.vecdot(block, block)
     own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     return np.asarray(np.maximum(squares - 2 * own + 1, 0.0))  # rounding may fall below 0
 
