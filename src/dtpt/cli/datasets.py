@@ -1,6 +1,8 @@
 """`dtpt datasets`: which data sets there are, where they are, and whether they are whole."""
 
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,13 +60,29 @@ def check(
     from dtpt.data.check import check_dataset
     from dtpt.data.loading import expand_names
 
-    reports = [check_dataset(n, data_root=data_root, deep=deep) for n in expand_names(name)]
+    reports = [
+        check_dataset(one, data_root=data_root, deep=deep, progress=_counter(one))
+        for one in expand_names(name)
+    ]
     if as_json:
         _print_json([{**asdict(report), "ok": report.ok} for report in reports])
     else:
         for report in reports:
             _print_report(report)
     return max(max(_EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
+
+
+def _counter(name: str) -> Callable[[int, int], None] | None:
+    """Return a function that counts decoded images on the terminal's last line."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        if done % 50 == 0 or done == total:
+            end = "\n" if done == total else ""
+            print(f"\r{name}: {done:,} of {total:,} images", end=end, file=sys.stderr, flush=True)
+
+    return show
 
 
 def _print_json(content: list[dict[str, Any]]) -> None:

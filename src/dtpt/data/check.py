@@ -1,8 +1,8 @@
 """Compare what is on disk with what the paper used, and say what is missing and where."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,7 @@ from dtpt.data.paths import data_root as resolve_root
 from dtpt.errors import DatasetError, ImageError
 
 Status = Literal["complete", "partial", "missing"]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,11 @@ def _openmoji_summaries() -> list[DatasetSummary]:
 
 
 def check_dataset(
-    name: str, *, data_root: Path | str | None = None, deep: bool = False
+    name: str,
+    *,
+    data_root: Path | str | None = None,
+    deep: bool = False,
+    progress: Progress | None = None,
 ) -> DatasetReport:
     """Compare one data set with what the paper used.
 
@@ -153,17 +158,24 @@ def check_dataset(
         name: Any name that `load_dataset` takes.
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
         deep: Also decode every image.
+        progress: Called with (images decoded, images in all) while decoding.
     """
     if name in PAPER_SETS:
-        return _check_paper_set(catalog_entry(name), root_or_refuse(name, data_root), deep=deep)
-    dataset = load_dataset(name, data_root=data_root)
-    return _own_report(dataset, _unreadable(dataset.samples) if deep else None)
+        entry, root = catalog_entry(name), root_or_refuse(name, data_root)
+        listing = locate(entry, root)
+        if listing is None:
+            return _missing_report(entry, root)
+        report, samples = _paper_report(entry, listing), listing.samples
+    else:
+        dataset = load_dataset(name, data_root=data_root)
+        report, samples = _own_report(dataset), tuple(dataset.samples)
+    if not deep:
+        return report
+    failures = _unreadable(samples, progress)
+    return replace(report, unreadable=failures, checked_images=len(samples))
 
 
-def _check_paper_set(entry: CatalogEntry, root: Path, *, deep: bool) -> DatasetReport:
-    listing = locate(entry, root)
-    if listing is None:
-        return _missing_report(entry, root)
+def _paper_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
     difference = size_difference(entry, listing)
     unlisted = listing.layout == "class-folders"
     problems = list(listing.remarks) + ([difference] if difference else [])
@@ -182,8 +194,6 @@ def _check_paper_set(entry: CatalogEntry, root: Path, *, deep: bool) -> DatasetR
         class_counts=_class_counts(entry.classes, listing.samples),
         class_names_agree=_names_agree(entry, listing),
         missing=tuple(str(path) for path in listing.missing),
-        unreadable=_unreadable(listing.samples) if deep else (),
-        checked_images=len(listing.samples) if deep else 0,
         problems=tuple(problems),
     )
 
@@ -215,7 +225,7 @@ def _missing_report(entry: CatalogEntry, root: Path) -> DatasetReport:
     )
 
 
-def _own_report(dataset: Dataset, unreadable: tuple[UnreadableImage, ...] | None) -> DatasetReport:
+def _own_report(dataset: Dataset) -> DatasetReport:
     return DatasetReport(
         name=dataset.name,
         status="complete",
@@ -226,8 +236,6 @@ def _own_report(dataset: Dataset, unreadable: tuple[UnreadableImage, ...] | None
         classes=len(dataset.classes),
         class_counts=_class_counts(dataset.classes, dataset.samples),
         class_names_agree=None,
-        unreadable=unreadable or (),
-        checked_images=0 if unreadable is None else len(dataset.samples),
         problems=dataset.remarks,
     )
 
@@ -237,12 +245,16 @@ def _class_counts(classes: Sequence[str], samples: Sequence[Sample]) -> tuple[tu
     return tuple((name, counts[label]) for label, name in enumerate(classes))
 
 
-def _unreadable(samples: Sequence[Sample]) -> tuple[UnreadableImage, ...]:
+def _unreadable(
+    samples: Sequence[Sample], progress: Progress | None
+) -> tuple[UnreadableImage, ...]:
     """Decode every image and keep the reason of each failure."""
     failures = []
-    for sample in samples:
+    for done, sample in enumerate(samples, start=1):
         try:
             sample.image.open()
         except ImageError as error:
             failures.append(UnreadableImage(sample.id, str(error)))
+        if progress:
+            progress(done, len(samples))
     return tuple(failures)

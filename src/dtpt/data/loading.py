@@ -43,6 +43,9 @@ _SCHEMES: dict[str, Callable[[str, str], Dataset]] = {
     "wds": lambda rest, name: load_wds(rest, name=name),
     "hf": lambda rest, name: load_hub(rest, name=name),
 }
+# With fewer of the listed images than this, a folder of class folders beside a split file is
+# something else (two class names may agree by chance) and is read by its folder names.
+_FITS = 0.05
 _HINT = (
     "`dtpt datasets` lists all names; own images are folder:PATH, manifest:FILE, wds:PATTERN "
     "or hf:NAME."
@@ -134,7 +137,7 @@ def locate(entry: CatalogEntry, root: Path) -> Listing | None:
     if entry.kind in ("wnid-folders", "number-folders"):
         return locate_tree(entry, root)
     listed = locate_split(entry, root)
-    if listed is not None and listed.samples:
+    if listed is not None and len(listed.samples) > _FITS * len(listed.missing):
         return listed
     return locate_class_folders(entry, root) or listed
 
