@@ -11,12 +11,22 @@ COMMANDS: dict[str, str] = {
     "models": "dtpt.cli.models:app",
     "datasets": "dtpt.cli.datasets:app",
     "score": "dtpt.cli.score:score",
+    "eval": "dtpt.cli.eval:evaluate_command",
+    "sweep": "dtpt.cli.sweep:sweep",
+    "merge": "dtpt.cli.merge:merge_command",
+    "export": "dtpt.cli.export:export_command",
+    "cache": "dtpt.cli.cache:app",
 }
 
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
 SUMMARIES: dict[str, str] = {
     "models": "List the known models; fetch one into the cache.",
     "datasets": "List the data sets; check what is on disk.",
+    "eval": "Evaluate methods on data sets, resumably.",
+    "sweep": "Evaluate a grid of lambda for the regularised methods.",
+    "merge": "Join the shards of a run.",
+    "export": "Write a run's results, samples or clip_benchmark's JSON.",
+    "cache": "Show, prune or verify the cache of view features.",
 }
 
 app = App(

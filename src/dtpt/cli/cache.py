@@ -1,0 +1,53 @@
+"""`dtpt cache`: what the cache of view features holds."""
+
+import sys
+from collections import Counter
+
+from cyclopts import App
+
+app = App(name="cache", help="Show, prune or verify the cache of view features.")
+
+
+@app.command
+def show() -> None:
+    """Show where the cache is, its size and its limit."""
+    from dtpt.runs.features import cache_folder, cache_limit, list_shards
+
+    shards = list_shards(cache_folder())
+    groups = Counter(shard.path.parent.name for shard in shards)
+    size = sum(shard.size for shard in shards)
+    print(f"folder  {cache_folder()}  (DTPT_CACHE changes it)")
+    print(f"size    {size / 1e9:.3f} GB in {len(shards)} shards of {len(groups)} groups")
+    print(f"limit   {cache_limit() / 1e9:.1f} GB  (DTPT_CACHE_LIMIT changes it)")
+
+
+@app.command
+def prune(*, limit: str | None = None) -> None:
+    """Remove the least recently used shards until the cache fits a limit.
+
+    Args:
+        limit: For example 500MB; 0 empties the cache. The usual limit when not given.
+    """
+    from dtpt.runs.features import cache_folder, cache_limit, parse_size
+    from dtpt.runs.features import prune as prune_shards
+
+    bound = cache_limit() if limit is None else parse_size(limit)
+    removed = prune_shards(cache_folder(), bound)
+    size = sum(shard.size for shard in removed)
+    print(f"Removed {len(removed)} shards, {size / 1e9:.3f} GB.")
+
+
+@app.command
+def verify() -> None:
+    """Compare every shard with its checksum and remove damaged ones; exit code 1 if there were."""
+    from dtpt.runs.features import cache_folder
+    from dtpt.runs.features import verify as verify_shards
+
+    results = list(verify_shards(cache_folder()))
+    damaged = [shard for shard, intact in results if not intact]
+    for shard in damaged:
+        print(f"damaged, removed: {shard.path}")
+        shard.path.unlink(missing_ok=True)
+    print(f"{len(results) - len(damaged)} of {len(results)} shards are intact.")
+    if damaged:
+        sys.exit(1)

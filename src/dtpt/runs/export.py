@@ -1,0 +1,271 @@
+"""Files derived from a run: results, samples, and clip_benchmark's JSON.
+
+They are written atomically and never read back. Apart from the field `date` their bytes depend on
+the rows alone, so two runs can be compared with `diff`.
+"""
+
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dtpt.errors import RunError
+from dtpt.files import write_atomically
+from dtpt.runs.reading import Run
+from dtpt.runs.schema import Cell
+from dtpt.runs.summary import (
+    HIGHER_IS_BETTER,
+    MethodResult,
+    mean_over_datasets,
+    score_methods,
+)
+
+FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
+UNITS = dict.fromkeys(HIGHER_IS_BETTER, "fraction") | {"nll": "nats"}
+
+
+def results_document(run: Run) -> dict[str, Any]:
+    """Return everything about a run except its single rows, in lm-eval's shape.
+
+    Only the entry `date` depends on when and in how many pieces the run was computed.
+    """
+    methods = score_methods(run)
+    counts = {name: _sample_counts(run, name) for name in run.datasets}
+    environments = _environments(run)
+    return {
+        "results": {
+            name: {m.label: _method_entry(m) for m in methods if m.dataset == name}
+            for name in run.datasets
+        },
+        "groups": _groups(run, methods),
+        "configs": {
+            entry.name: entry.model_dump(mode="json", by_alias=True) for entry in run.spec.datasets
+        },
+        "versions": {"dtpt": run.spec.code_version, "spec": run.spec.format},
+        "higher_is_better": dict(HIGHER_IS_BETTER),
+        "units": UNITS,
+        "n-samples": counts,
+        "config": run.spec.model_dump(mode="json", by_alias=True),
+        "fingerprints": {
+            "run": run.spec.hash,
+            "model": run.spec.model.fingerprint,
+            "datasets": {entry.name: entry.fingerprint for entry in run.spec.datasets},
+        },
+        "complete": run.is_complete,
+        "failures": [failure.__dict__ for failure in run.failures()],
+        "environment": environments,
+        "date": _date(run),
+    }
+
+
+def _method_entry(result: MethodResult) -> dict[str, Any]:
+    return {
+        "mean": dict(result.mean) or None,
+        "std": dict(result.std) or None,
+        "seeds": {
+            str(seed): {**cell.metrics, "n": cell.effective, "failed": cell.failed}
+            for seed, cell in result.seeds.items()
+        },
+    }
+
+
+def _groups(run: Run, methods: list[MethodResult]) -> dict[str, Any]:
+    """Return means over the data sets of each family; methods that lack a set are left out."""
+    families = dict.fromkeys(entry.family for entry in run.spec.datasets)
+    found = {}
+    for family in families:
+        names = [entry.name for entry in run.spec.datasets if entry.family == family]
+        if len(names) > 1:
+            parts = [method for method in methods if method.dataset in names]
+            found[family] = {"datasets": names, "mean": mean_over_datasets(parts)}
+    return found
+
+
+def _sample_counts(run: Run, dataset: str) -> dict[str, int]:
+    failed = len(run.failures(dataset))
+    pairs = [pair for cell, pair in run.counts().items() if cell.dataset == dataset]
+    return {
+        "original": run.spec.dataset(dataset).samples,
+        "effective": min((ok for ok, _ in pairs), default=0),
+        "failed": failed,
+    }
+
+
+def _environments(run: Run) -> list[dict[str, Any]]:
+    """Return the distinct environments that worked on the run, in a fixed order."""
+    texts = {json.dumps(s.get("environment", {}), sort_keys=True) for s in run.sessions()}
+    return [json.loads(text) for text in sorted(texts)]
+
+
+def _date(run: Run) -> dict[str, Any]:
+    sessions = [
+        {key: value for key, value in session.items() if key != "environment"}
+        for session in run.sessions()
+    ]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"exported": now, "sessions": sessions}
+
+
+def sample_records(run: Run, dataset: str) -> Iterator[dict[str, Any]]:
+    """Yield one flat record per row of a data set, failed ones included, in a fixed order."""
+    groups = {name: record.group for name, record in run.samples(dataset).items()}
+    for cell in run.select(dataset=dataset):
+        for row in run.raw_rows(cell):
+            yield _record(cell, row, groups.get(row["sample"], ""))
+
+
+def _record(cell: Cell, row: dict[str, Any], group: str) -> dict[str, Any]:
+    return {
+        "dataset": cell.dataset,
+        "id": row["sample"],
+        "method": cell.method,
+        "lambda": cell.lambda_,
+        "seed": cell.seed,
+        "template": cell.template,
+        "status": row["status"],
+        "reason": row["reason"],
+        "label": row["label"],
+        "prediction": row["prediction"],
+        "confidence": row["confidence"],
+        "correct": None if row["prediction"] is None else row["prediction"] == row["label"],
+        "entropy": row["entropy"],
+        "p_label": row["p_label"],
+        "sum_squares": row["sum_squares"],
+        "top5": None if row["top5"] is None else json.loads(row["top5"]),
+        "zero_shot_prediction": row["zero_shot_prediction"],
+        "zero_shot_confidence": row["zero_shot_confidence"],
+        "group": group,
+    }
+
+
+def clip_benchmark_records(run: Run) -> list[dict[str, Any]]:
+    """Return one record per data set, method and seed in the shape of clip_benchmark's files."""
+    name, _, pretrained = run.spec.model.name.rpartition("/")
+    return [
+        {
+            "dataset": method.dataset,
+            "model": name or run.spec.model.name,
+            "pretrained": pretrained if name else "",
+            "task": "zeroshot_classification",
+            "language": "en",
+            "method": method.label,
+            "seed": seed,
+            "metrics": {"acc1": cell.metrics.get("accuracy"), **_others(cell.metrics)},
+        }
+        for method in score_methods(run)
+        for seed, cell in method.seeds.items()
+    ]
+
+
+def _others(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name != "accuracy"}
+
+
+def export(
+    run: Run, folder: Path, *, formats: tuple[str, ...] = ("results", "jsonl")
+) -> list[Path]:
+    """Write the files of some formats into a folder and return their paths.
+
+    Raises:
+        RunError: A format is unknown or a file cannot be written; older files stay whole.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise RunError(f"Unknown export format {unknown[0]!r}; known are {', '.join(FORMATS)}.")
+    written = []
+    for name in formats:
+        for path, data in _files(run, folder, name):
+            _save(path, data)
+            written.append(path)
+    return written
+
+
+def _files(run: Run, folder: Path, kind: str) -> Iterator[tuple[Path, bytes]]:
+    if kind == "results":
+        yield folder / "results.json", _pretty(results_document(run))
+    elif kind == "clip-benchmark":
+        for record in clip_benchmark_records(run):
+            label = f"{record['dataset']}_{record['method']}_seed{record['seed']}"
+            yield folder / f"clip_benchmark_{safe_name(label)}.json", _pretty(record)
+    else:
+        for dataset in run.datasets:
+            path = folder / f"samples_{safe_name(dataset)}.{kind}"
+            yield path, _jsonl(run, dataset) if kind == "jsonl" else _parquet(run, dataset)
+
+
+def _pretty(document: Any) -> bytes:
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def _jsonl(run: Run, dataset: str) -> bytes:
+    lines = (
+        json.dumps(record, ensure_ascii=False, allow_nan=False)
+        for record in sample_records(run, dataset)
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _parquet(run: Run, dataset: str) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise RunError("Parquet needs the extra: pip install 'dtpt[parquet]'.") from None
+    records = [_columnar(record) for record in sample_records(run, dataset)]
+    table = pyarrow.Table.from_pylist(records, schema=_parquet_schema())
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _columnar(record: dict[str, Any]) -> dict[str, Any]:
+    """Split the five best answers into two lists of numbers."""
+    pairs = record.pop("top5") or []
+    labels, probabilities = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return {**record, "top5_labels": labels, "top5_probabilities": probabilities}
+
+
+def _parquet_schema() -> Any:
+    import pyarrow as pa
+
+    text, whole, real = pa.string(), pa.int64(), pa.float64()
+    fields = {
+        **dict.fromkeys(("dataset", "id", "method"), text),
+        "lambda": real,
+        "seed": whole,
+        **dict.fromkeys(("template", "status", "reason"), text),
+        **dict.fromkeys(("label", "prediction"), whole),
+        "confidence": real,
+        "correct": pa.bool_(),
+        **dict.fromkeys(("entropy", "p_label", "sum_squares"), real),
+        "zero_shot_prediction": whole,
+        "zero_shot_confidence": real,
+        "group": text,
+        "top5_labels": pa.list_(whole),
+        "top5_probabilities": pa.list_(real),
+    }
+    return pa.schema(list(fields.items()))
+
+
+def _save(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise RunError(
+            f"Cannot write {path}: {error.strerror or error}. The run itself is stored; export it "
+            "again with `dtpt export`."
+        ) from error
+
+
+def safe_name(text: str) -> str:
+    """Return a name of a data set or method as a file name.
+
+    Example:
+        >>> safe_name("folder:/tmp/my pets")
+        'folder_tmp_my_pets'
+    """
+    parts = "".join(c if c.isalnum() or c in "-.@=+" else " " for c in text).split()
+    return "_".join(parts)[:150] or "run"

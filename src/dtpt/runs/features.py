@@ -1,0 +1,255 @@
+"""The cache of view features: what the image tower said, kept for every later run.
+
+A *group* is one (model, view recipe, seed, device kind); it is a folder of shards. A shard is a
+safetensors file with the float32 (N, D) features of up to 64 images under their image keys. Its
+name is the sha256 of its content, so a shard that was damaged in any byte is noticed when it is
+read, thrown away and computed again. Shards are written atomically and never changed; when the
+cache outgrows its limit the least recently used ones go.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from dtpt.errors import RunError
+from dtpt.files import write_atomically
+
+Features = npt.NDArray[np.float32]
+
+FOLDER_VARIABLE = "DTPT_CACHE"
+LIMIT_VARIABLE = "DTPT_CACHE_LIMIT"
+DEFAULT_LIMIT = 20 * 10**9
+IMAGES_PER_SHARD = 64
+SHARDS_IN_MEMORY = 4
+SUFFIX = ".safetensors"
+_MOST_HEADER_BYTES = 10**8
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+log = logging.getLogger("dtpt")
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: `$DTPT_CACHE`, or `dtpt/features` in the user's cache."""
+    given = os.environ.get(FOLDER_VARIABLE)
+    if given:
+        return Path(given).expanduser() / "features"
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "dtpt" / "features"
+
+
+def cache_limit() -> int:
+    """Return the size limit in bytes: `$DTPT_CACHE_LIMIT` ("500MB", "20GB"), or 20 GB."""
+    return parse_size(os.environ.get(LIMIT_VARIABLE) or str(DEFAULT_LIMIT))
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes, with or without a decimal unit.
+
+    Example:
+        >>> parse_size("1.5 GB")
+        1500000000
+    """
+    plain = text.strip().upper().replace(" ", "")
+    number = plain.rstrip("KMGTB")
+    unit = plain[len(number) :]
+    try:
+        value = float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise RunError(f"{text!r} is not a size; write for example 500MB or 20GB.") from None
+    if not 0 <= value < 2**63:
+        raise RunError(f"The size {text!r} makes no sense.")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """What the features of a group share."""
+
+    model: str
+    views: str
+    seed: int
+    device: str = "cpu"
+
+    @property
+    def folder(self) -> str:
+        """Name of the group's folder."""
+        content = json.dumps([self.model, self.views, self.seed, self.device])
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A shard on disk, as listed."""
+
+    path: Path
+    size: int
+    used: float
+
+
+class FeatureCache:
+    """The features of one group; a cache that cannot be written is reported once and left.
+
+    Args:
+        key: What the features belong to.
+        folder: Of the whole cache; `cache_folder()` when not given.
+        limit: Bytes of the whole cache; `cache_limit()` when not given.
+    """
+
+    def __init__(
+        self, key: GroupKey, *, folder: Path | None = None, limit: int | None = None
+    ) -> None:
+        self.root = folder if folder is not None else cache_folder()
+        self.folder = self.root / key.folder
+        self.limit = cache_limit() if limit is None else limit
+        self.damaged: list[Path] = []
+        self._writable = True
+        self._waiting: dict[str, Features] = {}
+        self._loaded: OrderedDict[Path, dict[str, Features]] = OrderedDict()
+        self._index = {name: path for path in self._shards() for name in _names(path)}
+
+    def _shards(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{SUFFIX}")) if self.folder.is_dir() else []
+
+    def get(self, image_key: str) -> Features | None:
+        """Return the (N, D) features of an image, None when they must be computed."""
+        if image_key in self._waiting:
+            return self._waiting[image_key]
+        path = self._index.get(image_key)
+        if path is None:
+            return None
+        if path not in self._loaded:
+            self._load(path)
+        found = self._loaded.get(path, {}).get(image_key)
+        if found is not None:
+            self._loaded.move_to_end(path)
+        return found
+
+    def _load(self, path: Path) -> None:
+        tensors = read_shard(path)
+        if tensors is None:
+            self._forget(path)
+            return
+        _touch(path)
+        self._loaded[path] = tensors
+        while len(self._loaded) > SHARDS_IN_MEMORY:
+            self._loaded.popitem(last=False)
+
+    def _forget(self, path: Path) -> None:
+        """Drop a shard that is damaged or gone; its images are computed again."""
+        self._index = {name: where for name, where in self._index.items() if where != path}
+        if path.exists():
+            self.damaged.append(path)
+            log.warning("The feature cache's %s is damaged and is computed again.", path)
+            _remove(path)
+
+    def put(self, image_key: str, features: Features) -> None:
+        """Keep the features of an image; they are written when a shard is full."""
+        if not self._writable or self.limit == 0:
+            return
+        self._waiting[image_key] = np.ascontiguousarray(features, dtype=np.float32)
+        if len(self._waiting) >= IMAGES_PER_SHARD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is waiting as one shard."""
+        if not self._waiting:
+            return
+        data = save_tensors(self._waiting)
+        path = self.folder / f"{hashlib.sha256(data).hexdigest()}{SUFFIX}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, data)
+        except OSError as error:
+            self._writable = False
+            log.warning("The feature cache %s cannot be written (%s).", self.root, error.strerror)
+        else:
+            self._index.update(dict.fromkeys(self._waiting, path))
+            prune(self.root, self.limit, keep=path)
+        self._waiting = {}
+
+
+def read_shard(path: Path) -> dict[str, Features] | None:
+    """Return the verified content of a shard, None when it is damaged or gone."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(data).hexdigest() != path.name.removesuffix(SUFFIX):
+        return None
+    try:
+        return load_tensors(data)
+    except (SafetensorError, ValueError):
+        return None
+
+
+def _names(path: Path) -> list[str]:
+    """Return the image keys in a shard's header; none when the header makes no sense."""
+    try:
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > _MOST_HEADER_BYTES:
+                return []
+            header = json.loads(stream.read(length))
+    except (OSError, ValueError, struct.error):
+        return []
+    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else []
+
+
+def list_shards(root: Path) -> list[ShardFile]:
+    """Return all shards of the cache, the least recently used first."""
+    found = []
+    for path in root.glob(f"*/*{SUFFIX}"):
+        try:
+            status = path.stat()
+        except OSError:
+            continue  # another process pruned it
+        found.append(ShardFile(path, status.st_size, status.st_mtime))
+    return sorted(found, key=lambda shard: (shard.used, shard.path))
+
+
+def prune(root: Path, limit: int, *, keep: Path | None = None) -> list[ShardFile]:
+    """Remove the least recently used shards until the cache fits; return what was removed."""
+    shards = list_shards(root)
+    excess = sum(shard.size for shard in shards) - limit
+    removed = []
+    for shard in shards:
+        if excess <= 0:
+            break
+        if shard.path == keep:
+            continue
+        _remove(shard.path)
+        removed.append(shard)
+        excess -= shard.size
+    return removed
+
+
+def verify(root: Path) -> Iterator[tuple[ShardFile, bool]]:
+    """Yield every shard with whether its content is what its name promises."""
+    for shard in list_shards(root):
+        yield shard, read_shard(shard.path) is not None
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("Cannot remove %s: %s.", path, error.strerror)
+
+
+def _touch(path: Path) -> None:
+    try:
+        os.utime(path)
+    except OSError as error:  # a cache that may only be read still serves
+        log.debug("Cannot note the use of %s: %s.", path, error.strerror)

@@ -1,0 +1,191 @@
+"""From options to something that can run: the model, the data sets, the methods, the spec."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dtpt.data import Dataset, load_dataset
+from dtpt.data.loading import expand_names
+from dtpt.errors import RunError
+from dtpt.methods import ResolvedMethod, resolve_method
+from dtpt.runs.context import load_context
+from dtpt.runs.options import EvalOptions
+from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
+from dtpt.tuning import TuningSettings
+from dtpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set of a run with what is evaluated on it."""
+
+    dataset: Dataset
+    methods: tuple[ResolvedMethod, ...]
+    recipe: ViewRecipe
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything a run needs, resolved and checked before any work."""
+
+    model: "Clip"
+    tasks: tuple[Task, ...]
+    context: Tensor | None
+    settings: TuningSettings
+    spec: RunSpec
+
+
+def prepare(
+    options: EvalOptions,
+    *,
+    model: "Clip | None" = None,
+    datasets: Sequence[Dataset] | None = None,
+) -> Setup:
+    """Resolve names, load the model and list the data sets.
+
+    Args:
+        options: What the user asks for.
+        model: Used instead of loading `options.model`.
+        datasets: Used instead of loading `options.dataset`.
+    """
+    full = list(datasets) if datasets is not None else _load_datasets(options)
+    for dataset in full:
+        expand_methods(options.method, options.lambda_, dataset.family)  # before loading weights
+    loaded = model if model is not None else _load_model(options)
+    if not loaded.fingerprint:
+        raise RunError("The model has no fingerprint, so its results could not be told apart.")
+    context, digest = load_context(options.context) if options.context else (None, None)
+    settings = TuningSettings(
+        steps=options.steps,
+        learning_rate=options.learning_rate,
+        rho=options.rho,
+        entropy=options.entropy,  # type: ignore[arg-type]  # checked by pydantic
+    )
+    tasks = tuple(_task(dataset, options) for dataset in full)
+    spec = RunSpec(
+        model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
+        datasets=tuple(
+            _describe(task, dataset, options) for task, dataset in zip(tasks, full, strict=True)
+        ),
+        seeds=options.seed,
+        template=options.template,
+        context=digest,
+        tuning=settings.model_dump(mode="json"),
+        code_version=code_version(),
+    )
+    return Setup(loaded, tasks, context, settings, spec)
+
+
+def _load_datasets(options: EvalOptions) -> list[Dataset]:
+    return [
+        load_dataset(name, data_root=options.data_root, presentation=options.presentation)
+        for name in expand_names(options.dataset)
+    ]
+
+
+def _load_model(options: EvalOptions) -> "Clip":
+    from dtpt.clip.loading import load_model
+
+    return load_model(options.model, device=choose_device(options.device))
+
+
+def choose_device(name: str) -> str:
+    """Return the device that `auto` means on this machine, or check the one that is named."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    kind = name.partition(":")[0]
+    present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not present.get(kind, False):
+        usable = ", ".join(known for known, there in present.items() if there)
+        raise RunError(f"Device {name!r} is not available here (there is: {usable}).")
+    return name
+
+
+def expand_methods(
+    names: Sequence[str], lambdas: Sequence[float], family: str
+) -> tuple[ResolvedMethod, ...]:
+    """Resolve method names; `lambdas` apply, in all combinations, to those that take one.
+
+    A name with its own `@lambda` keeps it, and a method without regulariser has none.
+    """
+    found: dict[tuple[str, float | None], ResolvedMethod] = {}
+    for name in names:
+        plain = resolve_method(name, family=family)
+        takes_lambda = plain.lambda_ is not None and "@" not in name
+        choices = lambdas if lambdas and takes_lambda else (plain.lambda_,)
+        for value in choices:
+            resolved = resolve_method(name, lambda_=value, family=family)
+            found.setdefault((resolved.name, resolved.lambda_), resolved)
+    return tuple(found.values())
+
+
+def _task(dataset: Dataset, options: EvalOptions) -> Task:
+    return Task(
+        dataset=dataset if options.limit is None else dataset.limited(options.limit),
+        methods=expand_methods(options.method, options.lambda_, dataset.family),
+        recipe=ViewRecipe(count=options.views, augmix=dataset.augmix),
+    )
+
+
+def _describe(task: Task, full: Dataset, options: EvalOptions) -> DatasetSpec:
+    return DatasetSpec(
+        name=full.name,
+        fingerprint=full.fingerprint,
+        classes=len(full.classes),
+        samples=len(task.dataset),
+        family=full.family,
+        presentation=options.presentation,
+        limit=options.limit,
+        methods=tuple(
+            MethodSpec(name=method.name, lambda_=method.lambda_) for method in task.methods
+        ),
+        views=task.recipe.model_dump(mode="json"),
+    )
+
+
+def code_version() -> str:
+    """Return the installed version of dtpt."""
+    try:
+        return version("dtpt")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def describe_environment(model: "Clip", threads: int) -> dict[str, Any]:
+    """Return what of this machine can change a number in its last bits."""
+    packages = {name: _version(name) for name in ("torch", "numpy", "pillow")}
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "device": _device_name(model.device),
+        "threads": threads,
+        **packages,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return device.type

@@ -1,0 +1,175 @@
+"""What a run is: everything that decides its numbers, as one frozen, hashable record.
+
+Two runs with the same hash give the same rows. What cannot change a number (output folder, worker
+count, shard, dates) is not part of it; what can but is a property of the machine (threads, torch)
+is recorded with every session of the store instead.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+SPEC_FORMAT = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class ModelSpec(_Frozen):
+    """The model: its name for people, its fingerprint (sha256) for the identity of the run."""
+
+    name: str
+    fingerprint: str
+
+
+class MethodSpec(_Frozen):
+    """A method with its weight; λ is None where there is no regulariser to weigh."""
+
+    name: str
+    lambda_: float | None = Field(
+        default=None, validation_alias="lambda", serialization_alias="lambda"
+    )
+
+    @property
+    def label(self) -> str:
+        """The name as typed: `d-tpt@100000`, or `tpt` where there is no λ."""
+        return method_label(self.name, self.lambda_)
+
+
+class DatasetSpec(_Frozen):
+    """A data set with what depends on it: default λ (family) and views (AugMix or not).
+
+    Attributes:
+        name: As on the command line; part of every row's key.
+        fingerprint: Over class names and sample labels of the whole set, before the limit.
+        classes: Number of classes.
+        samples: Number of samples to evaluate, after the limit.
+        family: "fine-grained" or "natural-shifts".
+        presentation: Kind of picture (emoji sets only).
+        limit: As given; None for the whole set.
+        methods: In the order given.
+        views: The view recipe, as data.
+    """
+
+    name: str
+    fingerprint: str
+    classes: int
+    samples: int
+    family: str = "fine-grained"
+    presentation: str | None = None
+    limit: int | None = None
+    methods: tuple[MethodSpec, ...]
+    views: dict[str, JsonValue]
+
+
+class RunSpec(_Frozen):
+    """Everything that decides the numbers of a run.
+
+    Attributes:
+        format: Version of this record.
+        model: Name and fingerprint.
+        datasets: In the order of evaluation.
+        seeds: Seeds of the views.
+        template: Prompt with {} for the class name.
+        context: sha256 of a trained initial context, None when the template's words are used.
+        tuning: Optimiser and selection, as data (`TuningSettings`).
+        code_version: Version of dtpt.
+    """
+
+    format: int = SPEC_FORMAT
+    model: ModelSpec
+    datasets: tuple[DatasetSpec, ...]
+    seeds: tuple[int, ...]
+    template: str
+    context: str | None = None
+    tuning: dict[str, JsonValue]
+    code_version: str
+
+    def canonical(self) -> str:
+        """Return the one JSON text of this record (sorted keys, no blanks)."""
+        return canonical_json(self.model_dump(mode="json", by_alias=True))
+
+    @property
+    def hash(self) -> str:
+        """sha256 of what decides the numbers; the model's *name* does not."""
+        content = self.model_dump(mode="json", by_alias=True)
+        del content["model"]["name"]
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    def dataset(self, name: str) -> DatasetSpec:
+        """Return the entry of one data set."""
+        return next(entry for entry in self.datasets if entry.name == name)
+
+    def unlimited(self) -> "RunSpec":
+        """Return the record without limits, which tells whether two runs differ in nothing else."""
+        open_ended = tuple(
+            entry.model_copy(update={"limit": None, "samples": 0}) for entry in self.datasets
+        )
+        return self.model_copy(update={"datasets": open_ended})
+
+    def only_enlarges(self, other: "RunSpec") -> bool:
+        """Tell whether this is `other` with larger limits: every row of `other` is one of ours."""
+        if self.unlimited().hash != other.unlimited().hash:
+            return False
+        pairs = zip(self.datasets, other.datasets, strict=True)
+        return all(mine.samples >= theirs.samples for mine, theirs in pairs)
+
+
+def method_label(name: str, lambda_: float | None) -> str:
+    """Return method and λ as one word: `c-tpt@50`, `tpt`."""
+    return name if lambda_ is None else f"{name}@{lambda_:.10g}"
+
+
+def canonical_json(content: Any) -> str:
+    """Serialise so that equal content gives equal bytes."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
+    """Return one readable line per setting that differs, `setting: old → new`.
+
+    Example:
+        a λ that was changed gives `datasets.dtd.methods: tpt, d-tpt@100000 → tpt, d-tpt@10000`.
+    """
+    before, after = _flatten(old), _flatten(new)
+    if before.get("model.fingerprint") == after.get("model.fingerprint"):
+        before.pop("model.name", None)
+        after.pop("model.name", None)
+    keys = [*before, *(key for key in after if key not in before)]
+    absent = "(absent)"
+    return [
+        f"{key}: {_short(before.get(key, absent))} → {_short(after.get(key, absent))}"
+        for key in keys
+        if before.get(key, absent) != after.get(key, absent)
+    ]
+
+
+def _flatten(spec: RunSpec) -> dict[str, str]:
+    content = spec.model_dump(mode="json", by_alias=True)
+    content["datasets"] = {
+        entry.name: {
+            **dumped,
+            "methods": ", ".join(method.label for method in entry.methods),
+        }
+        for entry, dumped in zip(spec.datasets, content["datasets"], strict=True)
+    }
+    return dict(_leaves(content, ""))
+
+
+def _leaves(content: Any, path: str) -> list[tuple[str, str]]:
+    if isinstance(content, dict):
+        return [
+            leaf
+            for key, value in content.items()
+            for leaf in _leaves(value, f"{path}.{key}" if path else str(key))
+        ]
+    return [(path, content if isinstance(content, str) else json.dumps(content))]
+
+
+def _short(text: str) -> str:
+    """Cut fingerprints and other long values to what tells them apart."""
+    is_digest = len(text) == 64 and all(c in "0123456789abcdef" for c in text)
+    return text[:12] + "…" if is_digest else text
