@@ -1,1 +1,61 @@
-"""Calibrated test-time prompt tuning for CLIP-like vision-language models."""
+"""Calibrated test-time prompt tuning for CLIP-like vision-language models.
+
+The names below are the public API; each is imported when it is first used, so that `import dtpt`
+and the command line's help stay fast and load no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dtpt.classifier import Answer as Answer
+    from dtpt.classifier import Classifier as Classifier
+    from dtpt.classifier import Prediction as Prediction
+    from dtpt.clip.loading import load_model as load_model
+    from dtpt.clip.model import Clip as Clip
+    from dtpt.data import Dataset as Dataset
+    from dtpt.data import load_dataset as load_dataset
+    from dtpt.errors import DtptError as DtptError
+    from dtpt.methods import METHODS as METHODS
+    from dtpt.methods import Method as Method
+    from dtpt.methods import regularised as regularised
+    from dtpt.methods import resolve_method as resolve_method
+    from dtpt.metrics import calibration_report as calibration_report
+    from dtpt.prompts import PromptSet as PromptSet
+    from dtpt.tuning import Tuner as Tuner
+    from dtpt.tuning import TuningSettings as TuningSettings
+    from dtpt.views import ViewRecipe as ViewRecipe
+
+_HOMES = {
+    "Answer": "dtpt.classifier",
+    "Classifier": "dtpt.classifier",
+    "Clip": "dtpt.clip.model",
+    "Dataset": "dtpt.data",
+    "DtptError": "dtpt.errors",
+    "METHODS": "dtpt.methods",
+    "Method": "dtpt.methods",
+    "Prediction": "dtpt.classifier",
+    "PromptSet": "dtpt.prompts",
+    "Tuner": "dtpt.tuning",
+    "TuningSettings": "dtpt.tuning",
+    "ViewRecipe": "dtpt.views",
+    "calibration_report": "dtpt.metrics",
+    "load_dataset": "dtpt.data",
+    "load_model": "dtpt.clip.loading",
+    "regularised": "dtpt.methods",
+    "resolve_method": "dtpt.methods",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dtpt' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -16,8 +16,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
 from dtpt.clip.model import Clip
@@ -117,6 +119,31 @@ def random_context(rows: int, model: Clip, *, generator: torch.Generator) -> Ten
     width = model.config.text.width
     drawn = torch.empty(rows, width).normal_(0.0, RANDOM_CONTEXT_STD, generator=generator)
     return drawn.to(model.device, model.dtype)
+
+
+def load_context(path: str | Path) -> Tensor:
+    """Read an initial context (n, W) from a file without running code that it may contain.
+
+    Takes a safetensors file or a PyTorch pickle (loaded with `weights_only=True`, never otherwise)
+    with a tensor named `ctx`, at the top or under `state_dict` as CoOp saves it.
+
+    Raises:
+        PromptError: the file is missing, unsafe, or has no such tensor.
+    """
+    path = Path(path)
+    try:
+        loaded = (
+            load_safetensors(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except Exception as error:  # torch raises many kinds; all mean: refused
+        raise PromptError(f"Cannot read a context from {path}: {error}") from None
+    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
+    for name, tensor in state.items() if isinstance(state, dict) else ():
+        if str(name).split(".")[-1] == "ctx" and isinstance(tensor, Tensor) and tensor.ndim == 2:
+            return tensor.float()
+    raise PromptError(f"{path} holds no two-dimensional tensor named 'ctx'.")
 
 
 def placeholder_template(rows: int) -> str:

@@ -8,6 +8,9 @@ from dtpt.errors import DtptError
 
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
 COMMANDS: dict[str, str] = {
+    "predict": "dtpt.cli.predict:predict",
+    "methods": "dtpt.cli.methods:methods",
+    "bench": "dtpt.cli.bench:app",
     "models": "dtpt.cli.models:app",
     "datasets": "dtpt.cli.datasets:app",
     "score": "dtpt.cli.score:score",
@@ -20,6 +23,9 @@ COMMANDS: dict[str, str] = {
 
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
 SUMMARIES: dict[str, str] = {
+    "predict": "Classify pictures with any method.",
+    "methods": "List the methods and their default lambdas.",
+    "bench": "Measure the speed of tuning, views and runs.",
     "models": "List the known models; fetch one into the cache.",
     "datasets": "List the data sets; check what is on disk.",
     "eval": "Evaluate methods on data sets, resumably.",
