@@ -43,7 +43,7 @@ def tiny_model(tower: str = "vit", activation: str = "gelu") -> Clip:
     )
     generator = torch.Generator().manual_seed(0)
     initialise(model, generator)
-    return model.eval()
+    return model.eval().requires_grad_(False)
 
 
 def tiny_weights(tower: str = "vit") -> dict[str, torch.Tensor]:

@@ -1,8 +1,9 @@
 """The zip archives that torch writes, opened with suspicion.
 
-torch stores its members uncompressed, one behind the other. Whatever deviates (compression, sizes
-that exceed the file, overlaps, paths that climb) is refused from the directory alone, before any
-member is read; so an archive can never yield more bytes than it has on disk.
+torch stores data uncompressed, one member behind the other; only source code, which we never open,
+is compressed. Whatever deviates (compression, sizes that exceed the file, overlaps, paths that
+climb) is refused from the directory alone, before any member is read; so an archive can never yield
+more bytes than it has on disk.
 """
 
 import struct
@@ -58,6 +59,8 @@ def read_member(archive: zipfile.ZipFile, name: str, *, limit: int) -> bytes:
     """
     try:
         info = archive.getinfo(name)
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise CheckpointError(f"{archive.filename}: {name} is compressed.")
         if info.file_size > limit:
             raise CheckpointError(
                 f"{archive.filename}: {name} has {info.file_size} bytes; {limit} allowed."
@@ -102,7 +105,7 @@ def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
         raise CheckpointError(f"{path} has two members of the same name.")
     for info in infos:
         _check_member(info, path)
-    total = sum(info.file_size for info in infos)
+    total = sum(info.compress_size for info in infos)
     if total > min(path.stat().st_size, MAX_TOTAL_BYTES):
         raise CheckpointError(f"{path} declares {total} bytes of content, more than it can hold.")
     _check_overlaps(archive, path)
@@ -113,8 +116,9 @@ def _check_member(info: zipfile.ZipInfo, path: Path) -> None:
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or "\0" in name:
         raise CheckpointError(f"{path} has a member whose name is a path: {name!r}.")
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-        raise CheckpointError(f"{path}: member {name!r} is compressed; torch stores members as is.")
+    stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+    if not stored and parts[1:2] != ("code",):
+        raise CheckpointError(f"{path}: member {name!r} is compressed; torch stores data as it is.")
     if info.flag_bits & 0x1:
         raise CheckpointError(f"{path}: member {name!r} is encrypted.")
 
@@ -128,7 +132,7 @@ def _check_overlaps(archive: zipfile.ZipFile, path: Path) -> None:
             if len(header) < _LOCAL.size or header[:4] != b"PK\x03\x04":
                 raise CheckpointError(f"{path}: member {info.filename!r} is not at its place.")
             fields = _LOCAL.unpack(header)
-            end = info.header_offset + _LOCAL.size + fields[9] + fields[10] + info.file_size
+            end = info.header_offset + _LOCAL.size + fields[9] + fields[10] + info.compress_size
             if end > limit:
                 raise CheckpointError(f"{path}: member {info.filename!r} overlaps another.")
             limit = info.header_offset

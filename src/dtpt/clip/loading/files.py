@@ -88,8 +88,11 @@ def _open(path: Path) -> _Opened:
             return _Opened(script.weights, script.activation)
         return _Opened(read_state_dict(path), None)
     with path.open("rb") as file:
-        head = file.read(9)
-    if head[:1] == b"\x80" and head[8:] != b"{":
+        head = file.read(16)
+    if head[8:9] != b"{":
+        if head[:1] != b"\x80":
+            lfs = " It is a Git LFS pointer: run `git lfs pull`." if head[:8] == b"version " else ""
+            raise CheckpointError(f"{path} is neither safetensors nor written by torch.{lfs}")
         return _Opened(read_state_dict(path), None)
     weights, metadata = read_safetensors(path)
     return _Opened(weights, metadata.get("activation"))

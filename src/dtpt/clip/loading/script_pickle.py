@@ -73,23 +73,33 @@ class TensorRef:
     stride: tuple[int, ...]
 
 
-def interpret(data: bytes) -> object:
+class Refusal(Exception):
+    """Something that TorchScript has no use for and that is therefore not done."""
+
+
+def interpret(data: bytes, *, origin: str) -> object:
     """The object that a TorchScript `data.pkl` describes.
 
     Raises:
         CheckpointError: an opcode or a global that TorchScript has no use for, or a broken stream.
     """
-    machine = _Machine()
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if count >= MAX_OPCODES:
-                raise CheckpointError(f"The archive's data.pkl has more than {MAX_OPCODES} steps.")
-            if opcode.name == "STOP":
-                return machine.pop()
-            machine.step(opcode.name, argument)
+        return _run(data)
+    except Refusal as error:
+        raise CheckpointError(f"{origin}: data.pkl {error}") from error
     except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"The archive's data.pkl is malformed: {error}") from error
-    raise CheckpointError("The archive's data.pkl ends without a result.")
+        raise CheckpointError(f"{origin}: data.pkl is malformed: {error}") from error
+
+
+def _run(data: bytes) -> object:
+    machine = _Machine()
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if count >= MAX_OPCODES:
+            raise Refusal(f"has more than {MAX_OPCODES} steps")
+        if opcode.name == "STOP":
+            return machine.pop()
+        machine.step(opcode.name, argument)
+    raise ValueError("it ends without a result")
 
 
 class _Mark:
@@ -111,7 +121,7 @@ class _Machine:
         elif name in _ACTIONS:
             _ACTIONS[name](self, argument)
         else:
-            raise CheckpointError(f"The archive's data.pkl uses the opcode {name}: refused.")
+            raise Refusal(f"uses the opcode {name}: refused")
 
     def pop(self) -> Any:
         value = self.stack.pop()
@@ -151,16 +161,14 @@ class _Machine:
 
     def global_(self, argument: Any) -> None:
         if not argument.startswith("__torch__") and argument not in ALLOWED_GLOBALS:
-            raise CheckpointError(
-                f"The archive's data.pkl asks for {argument.replace(' ', '.')}: refused, not run."
-            )
+            raise Refusal(f"asks for {argument.replace(' ', '.')}: refused, not run")
         self.stack.append(Label(argument))
 
     def new_object(self, _: Any) -> None:
         arguments, kind = self.pop(), self.pop()
         if not isinstance(kind, Label) or not kind.name.startswith("__torch__") or arguments != ():
             raise ValueError("an object of something that is no scripted class")
-        self.stack.append(ScriptObject(kind.name))
+        self.stack.append(ScriptObject(kind.name.replace(" ", ".")))
 
     def build(self, _: Any) -> None:
         state, target = self.pop(), self.stack[-1]
@@ -189,7 +197,7 @@ def _reduced(function: str, arguments: tuple[Any, ...]) -> Any:
         return arguments[0]
     if function.startswith("torch.jit._pickle ") and isinstance(arguments[0], list | dict):
         return arguments[0]
-    raise CheckpointError(f"The archive's data.pkl calls {function!r}: refused, not run.")
+    raise Refusal(f"calls {function.replace(' ', '.')} oddly: refused, not run")
 
 
 def _tensor_ref(arguments: tuple[Any, ...]) -> TensorRef:
@@ -204,13 +212,13 @@ def _tensor_ref(arguments: tuple[Any, ...]) -> TensorRef:
 
 def _storage_ref(identity: Any) -> StorageRef:
     if not isinstance(identity, tuple) or len(identity) != 5 or identity[0] != "storage":
-        raise CheckpointError("The archive's data.pkl has a persistent id that is no storage.")
+        raise Refusal("has a persistent id that is no storage")
     _, kind, key, _, numel = identity
     name = kind.name.partition(" ")[2] if isinstance(kind, Label) else ""
     if name not in STORAGE_DTYPES or not isinstance(key, str) or not key.isascii():
-        raise CheckpointError(f"The archive's data.pkl has a storage of unknown kind {name!r}.")
+        raise Refusal(f"has a storage of unknown kind {name!r}")
     if not key.isdigit() or type(numel) is not int or not 0 <= numel < 1 << 48:
-        raise CheckpointError(f"The archive's data.pkl has an impossible storage {key!r}.")
+        raise Refusal(f"has an impossible storage {key!r}")
     return StorageRef(STORAGE_DTYPES[name], key, numel)
 
 

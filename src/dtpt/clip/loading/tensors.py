@@ -5,6 +5,7 @@ compared with the config before a byte of weights is allocated.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,11 +101,19 @@ def read_state_dict(path: Path) -> Weights:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=archive or None)
     except Exception as error:  # a hostile file may raise anything; nothing is retried
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise CheckpointError(
-            f"{path} is refused by torch.load(weights_only=True): {reason} {RESAVE}"
+            f"{path} is refused by torch.load(weights_only=True): {_reason(error)}. {RESAVE}"
         ) from error
     return _tensor_table(loaded, path)
+
+
+def _reason(error: Exception) -> str:
+    """What torch objects to, without its advice to load the file in an unsafe way."""
+    found = re.search(r"Unsupported[^\n]{0,120}?(?= was not| by default|[.!]?\s|$)", str(error))
+    globals_ = re.search(r"GLOBAL \S+", str(error))
+    if globals_:
+        return f"it asks for {globals_[0].removeprefix('GLOBAL ')}"
+    return found[0] if found else type(error).__name__
 
 
 def _tensor_table(loaded: object, path: Path) -> Weights:

@@ -55,18 +55,18 @@ def read_torchscript(path: Path) -> ScriptArchive:
     root = _root(archive, path)
     _check_byte_order(archive, root)
     data = read_member(archive, f"{root}/data.pkl", limit=MAX_PICKLE_BYTES)
-    module = interpret(data)
+    module = interpret(data, origin=str(path))
     if not isinstance(module, ScriptObject):
         raise CheckpointError(f"{path} holds no scripted module.")
     refs: dict[str, TensorRef] = {}
     kinds: set[str] = set()
-    for name, value in _walk(module):
+    for name, value in _walk(module, path):
         if isinstance(value, TensorRef):
             refs[name] = value
         elif name.endswith(".gelu"):
             kinds.add(value.kind.rpartition(".")[2])
-    _check_rereads(list(refs.values()), path)
     weights = {name: _stored(archive, root, name=name, ref=ref) for name, ref in refs.items()}
+    _check_rereads(list(refs.values()), path)
     return ScriptArchive(weights, _activation(kinds))
 
 
@@ -83,7 +83,7 @@ def _check_byte_order(archive: zipfile.ZipFile, root: str) -> None:
         raise CheckpointError(f"{archive.filename} was written on a big-endian machine.")
 
 
-def _walk(module: ScriptObject) -> Iterator[tuple[str, TensorRef | ScriptObject]]:
+def _walk(module: ScriptObject, path: Path) -> Iterator[tuple[str, TensorRef | ScriptObject]]:
     """All tensors and submodules with their dotted names; cycles end at the depth limit."""
     pending: list[tuple[str, ScriptObject, int]] = [("", module, 0)]
     count = 0
@@ -94,7 +94,7 @@ def _walk(module: ScriptObject) -> Iterator[tuple[str, TensorRef | ScriptObject]
                 continue
             count += 1
             if count > MAX_TENSORS or depth > MAX_DEPTH:
-                raise CheckpointError("The archive's modules are nested without end.")
+                raise CheckpointError(f"{path}: its modules are nested without end.")
             yield prefix + name, value
             if isinstance(value, ScriptObject):
                 pending.append((f"{prefix}{name}.", value, depth + 1))

@@ -1,0 +1,473 @@
+"""Writers of malicious and broken checkpoints, by name. Each returns the model name to load.
+
+`canary` is a file that the payloads would create if any of them were ever run.
+"""
+
+import json
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save, save_file
+from tiny_checkpoints import tiny_config, tiny_weights, write_json
+
+CHECKPOINTS = {}
+
+
+def hostile(function):
+    CHECKPOINTS[function.__name__] = function
+    return function
+
+
+class Payload:
+    """Unpickles as a call of os.system."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        import os
+
+        return os.system, (f"touch {self.canary}",)
+
+
+# ---- a small assembler for TorchScript's pickles
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def number(value):
+    data = value.to_bytes(9, "little", signed=True)
+    return b"\x8a\x09" + data
+
+
+def label(module, name):
+    return f"c{module}\n{name}\n".encode()
+
+
+def numbers(values):
+    return b"(" + b"".join(number(value) for value in values) + b"t"
+
+
+def storage(key="0", numel=4, kind=("torch", "FloatStorage")):
+    return b"(" + text("storage") + label(*kind) + text(key) + text("cpu") + number(numel) + b"tQ"
+
+
+def tensor(stored=None, shape=(2, 2), stride=(2, 1), offset=0):
+    arguments = (stored or storage()) + number(offset) + numbers(shape) + numbers(stride)
+    hooks = b"\x89" + label("collections", "OrderedDict") + b")R"
+    return label("torch._utils", "_rebuild_tensor_v2") + b"(" + arguments + hooks + b"tR"
+
+
+def module(**attributes):
+    items = b"".join(text(name) + value for name, value in attributes.items())
+    return label("__torch__.m", "M") + b")\x81}(" + items + b"ub"
+
+
+def script(folder, pickled, *, data=b"\0" * 16, compress=None, extra=()):
+    path = folder / "model.pt"
+    members = {"code/__torch__/m.py": b"", "constants.pkl": b"\x80\x02).", "version": b"3\n"}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02" + pickled + b".")
+        archive.writestr("m/data/0", data, compress_type=compress)
+        for name, content in members.items():
+            archive.writestr(f"m/{name}", content)
+        for name, content in extra:
+            archive.writestr(name, content)
+    return f"local-file:{path}"
+
+
+def weights_file(folder, weights, **metadata):
+    path = folder / "model.safetensors"
+    save_file(weights, path, metadata={"activation": "gelu", **metadata})
+    return f"local-file:{path}"
+
+
+# ---- pickles
+
+
+@hostile
+def bare_pickle_that_calls_a_shell(folder, canary):
+    path = folder / "model.bin"
+    path.write_bytes(pickle.dumps({"visual.proj": Payload(canary)}))
+    return f"local-file:{path}"
+
+
+@hostile
+def state_dict_that_calls_a_shell(folder, canary):
+    path = folder / "model.pt"
+    torch.save({"visual.proj": Payload(canary)}, path)
+    return f"local-file:{path}"
+
+
+@hostile
+def folder_whose_pickle_calls_a_shell(folder, canary):
+    write_json(folder / "config.json", {"model_type": "clip"})
+    write_json(folder / "preprocessor_config.json", {})
+    torch.save({"visual.proj": Payload(canary)}, folder / "pytorch_model.bin")
+    return f"local-dir:{folder}"
+
+
+@hostile
+def state_dict_with_a_nested_pickle(folder, canary):
+    path = folder / "model.pt"
+    inner = pickle.dumps(Payload(canary))
+    outer = b"\x80\x02" + label("pickle", "loads") + b"(B" + struct.pack("<I", len(inner)) + inner
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", outer + b"tR.")
+        archive.writestr("m/version", "3\n")
+    return f"local-file:{path}"
+
+
+@hostile
+def state_dict_of_something_else(folder, canary):
+    path = folder / "model.pt"
+    torch.save({"state_dict": {"visual.conv1.weight": "not a tensor"}}, path)
+    return f"local-file:{path}"
+
+
+@hostile
+def state_dict_with_a_compressed_bomb(folder, canary):
+    path = folder / "model.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/data.pkl", b"\0" * (64 << 20))
+    return f"local-file:{path}"
+
+
+@hostile
+def state_dict_expanded_from_one_number(folder, canary):
+    path = folder / "model.pt"
+    weights = tiny_weights()
+    weights["visual.proj"] = torch.zeros(1).expand(1 << 40)
+    torch.save(weights, path)
+    write_own_config(path.with_suffix(".json"))
+    return f"local-file:{path}"
+
+
+def write_own_config(path):
+    document = {
+        "format": 1,
+        "model": tiny_config().model_dump(mode="json"),
+        "preprocess": {"size": 32},
+    }
+    write_json(path, document)
+
+
+# ---- TorchScript archives
+
+
+@hostile
+def script_that_calls_a_shell(folder, canary):
+    call = label("os", "system") + b"(" + text(f"touch {canary}") + b"tR"
+    return script(folder, module(a=call))
+
+
+@hostile
+def script_that_calls_eval(folder, canary):
+    call = label("builtins", "eval") + b"(" + text(f"open({str(canary)!r}, 'w')") + b"tR"
+    return script(folder, call)
+
+
+@hostile
+def script_that_names_a_global_by_the_stack(folder, canary):
+    return script(folder, text("os") + text("system") + b"\x93(" + text(f"touch {canary}") + b"tR")
+
+
+@hostile
+def script_that_builds_an_instance(folder, canary):
+    return script(folder, b"(" + text(f"touch {canary}") + b"ios\nsystem\n")
+
+
+@hostile
+def script_with_a_nested_pickle(folder, canary):
+    inner = pickle.dumps(Payload(canary)).decode("latin-1")
+    return script(folder, label("_pickle", "loads") + b"(" + text(inner) + b"tR")
+
+
+@hostile
+def script_that_sets_state_of_a_class(folder, canary):
+    return script(folder, label("torch", "FloatStorage") + b"}(" + text("a") + number(1) + b"ub")
+
+
+@hostile
+def script_whose_storage_is_a_path(folder, canary):
+    return script(folder, module(a=tensor(storage(key="../../../../etc/passwd"))))
+
+
+@hostile
+def script_whose_storage_is_a_shell(folder, canary):
+    return script(folder, module(a=tensor(storage(kind=("os", "system")))))
+
+
+@hostile
+def script_whose_persistent_id_is_text(folder, canary):
+    return script(folder, module(a=text("storage") + b"Q"))
+
+
+@hostile
+def script_whose_storage_claims_a_terabyte(folder, canary):
+    return script(folder, module(a=tensor(storage(numel=1 << 38), shape=(1 << 38,), stride=(1,))))
+
+
+@hostile
+def script_whose_tensor_reaches_beyond_its_storage(folder, canary):
+    return script(folder, module(a=tensor(shape=(4, 4), stride=(4, 1))))
+
+
+@hostile
+def script_whose_tensor_starts_before_its_storage(folder, canary):
+    return script(folder, module(a=tensor(offset=-4)))
+
+
+@hostile
+def script_expanded_from_four_numbers(folder, canary):
+    return script(folder, module(a=tensor(shape=(1 << 20, 1 << 20), stride=(0, 0))))
+
+
+@hostile
+def script_with_tensors_that_share_too_much(folder, canary):
+    shared = {f"a{i}": tensor(storage(numel=1 << 18), shape=(1,), stride=(1,)) for i in range(2000)}
+    return script(folder, module(**shared), data=b"\0" * (1 << 20))
+
+
+@hostile
+def script_module_inside_itself(folder, canary):
+    loop = label("__torch__.m", "M") + b")\x81q\x01}(" + text("me") + b"h\x01ub"
+    return script(folder, loop)
+
+
+@hostile
+def script_of_endless_steps(folder, canary):
+    return script(folder, b"N" * (6 << 20))
+
+
+@hostile
+def script_that_ends_early(folder, canary):
+    path = Path(script(folder, module(a=tensor())).removeprefix("local-file:"))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02(((((")
+        archive.writestr("m/constants.pkl", b"")
+    return f"local-file:{path}"
+
+
+@hostile
+def script_that_is_no_clip(folder, canary):
+    return script(folder, module(a=tensor()))
+
+
+# ---- zip archives
+
+
+@hostile
+def zip_bomb(folder, canary):
+    zeros = b"\0" * (64 << 20)
+    big = tensor(storage(numel=16 << 20), shape=(16 << 20,), stride=(1,))
+    return script(folder, module(a=big), data=zeros, compress=zipfile.ZIP_DEFLATED)
+
+
+@hostile
+def zip_with_a_path_in_a_member_name(folder, canary):
+    return script(folder, module(a=tensor()), extra=[("m/../../evil", b"x")])
+
+
+@hostile
+def zip_with_an_absolute_member_name(folder, canary):
+    return script(folder, module(a=tensor()), extra=[("/tmp/evil", b"x")])
+
+
+@hostile
+def zip_truncated_in_the_middle(folder, canary):
+    path = folder / "model.pt"
+    torch.save(tiny_weights(), path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return f"local-file:{path}"
+
+
+@hostile
+def zip_whose_members_overlap(folder, canary):
+    name = script(folder, module(a=tensor()), extra=[("m/data/1", b"y" * 64)])
+    return patch_directory(name, b"m/data/1", lambda fields: {**fields, "offset": 0})
+
+
+@hostile
+def zip_whose_directory_lies_about_sizes(folder, canary):
+    name = script(folder, module(a=tensor()))
+    return patch_directory(name, b"m/data/0", lambda fields: {**fields, "size": 1 << 31})
+
+
+@hostile
+def zip_with_a_damaged_byte(folder, canary):
+    path = folder / "model.pt"
+    weights = {name: value.half() for name, value in tiny_weights().items()}
+    torch.save(weights, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"data.pkl") + 40] ^= 0xFF
+    path.write_bytes(data)
+    return f"local-file:{path}"
+
+
+def patch_directory(name, member, change):
+    """Rewrite size and offset of one member in the central directory."""
+    path = Path(name.removeprefix("local-file:"))
+    data = bytearray(path.read_bytes())
+    at = data.rindex(member) - 46
+    assert data[at : at + 4] == b"PK\x01\x02"
+    old = {"size": struct.unpack_from("<I", data, at + 20)[0]}
+    old["offset"] = struct.unpack_from("<I", data, at + 42)[0]
+    new = change(old)
+    struct.pack_into("<II", data, at + 20, new["size"], new["size"])
+    struct.pack_into("<I", data, at + 42, new["offset"])
+    path.write_bytes(data)
+    return name
+
+
+# ---- safetensors
+
+
+def raw_safetensors(folder, header, data=b""):
+    path = folder / "model.safetensors"
+    text_ = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text_)) + text_ + data)
+    return f"local-file:{path}"
+
+
+@hostile
+def safetensors_with_an_endless_header(folder, canary):
+    path = folder / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", 1 << 62) + b"{}")
+    return f"local-file:{path}"
+
+
+@hostile
+def safetensors_with_a_huge_header(folder, canary):
+    return raw_safetensors(folder, b'{"a":' + b" " * (40 << 20) + b"1}")
+
+
+@hostile
+def safetensors_with_a_deeply_nested_header(folder, canary):
+    return raw_safetensors(folder, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+@hostile
+def safetensors_whose_tensors_overlap(folder, canary):
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    return raw_safetensors(folder, {"a": entry, "b": entry}, b"\0" * 8)
+
+
+@hostile
+def safetensors_whose_shape_exceeds_its_bytes(folder, canary):
+    entry = {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 8]}
+    return raw_safetensors(folder, {"visual.conv1.weight": entry}, b"\0" * 8)
+
+
+@hostile
+def safetensors_truncated(folder, canary):
+    path = folder / "model.safetensors"
+    path.write_bytes(save(tiny_weights())[:-1000])
+    return f"local-file:{path}"
+
+
+@hostile
+def safetensors_with_nan(folder, canary):
+    weights = tiny_weights()
+    weights["visual.proj"][3, 5] = float("nan")
+    return weights_file(folder, weights)
+
+
+@hostile
+def safetensors_with_infinity_in_half(folder, canary):
+    weights = {name: value.half() for name, value in tiny_weights().items()}
+    weights["text_projection"][0, 0] = float("inf")
+    return weights_file(folder, weights)
+
+
+@hostile
+def safetensors_of_integers(folder, canary):
+    weights = tiny_weights()
+    weights["visual.proj"] = weights["visual.proj"].to(torch.int8)
+    return weights_file(folder, weights)
+
+
+@hostile
+def safetensors_of_doubles(folder, canary):
+    return weights_file(folder, {name: value.double() for name, value in tiny_weights().items()})
+
+
+@hostile
+def safetensors_without_some_tensors(folder, canary):
+    weights = tiny_weights()
+    del weights["ln_final.weight"], weights["visual.ln_post.bias"]
+    return weights_file(folder, weights)
+
+
+@hostile
+def safetensors_with_a_foreign_tensor(folder, canary):
+    return weights_file(folder, {**tiny_weights(), "visual.trojan": torch.zeros(3)})
+
+
+@hostile
+def safetensors_without_an_activation(folder, canary):
+    path = folder / "model.safetensors"
+    save_file(tiny_weights(), path)
+    return f"local-file:{path}"
+
+
+# ---- anything else
+
+
+@hostile
+def index_that_points_outside(folder, canary):
+    write_json(folder / "config.json", {"model_type": "clip"})
+    write_json(folder / "preprocessor_config.json", {})
+    places = {"weight_map": {"a": "../../../etc/passwd"}}
+    write_json(folder / "model.safetensors.index.json", places)
+    return f"local-dir:{folder}"
+
+
+@hostile
+def config_of_a_billion_layers(folder, canary):
+    tower = {"num_hidden_layers": 10**9}
+    config = {"model_type": "clip", "text_config": tower, "vision_config": tower}
+    write_json(folder / "config.json", config)
+    write_json(folder / "preprocessor_config.json", {})
+    save_file(tiny_weights(), folder / "model.safetensors")
+    return f"local-dir:{folder}"
+
+
+@hostile
+def config_nested_without_end(folder, canary):
+    (folder / "config.json").write_text("[" * 200_000)
+    (folder / "model.safetensors").write_bytes(b"")
+    return f"local-dir:{folder}"
+
+
+@hostile
+def empty_file(folder, canary):
+    (folder / "model.pt").write_bytes(b"")
+    return f"local-file:{folder / 'model.pt'}"
+
+
+@hostile
+def text_file(folder, canary):
+    (folder / "model.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    return f"local-file:{folder / 'model.pt'}"
+
+
+@hostile
+def random_bytes(folder, canary):
+    (folder / "model.pt").write_bytes(bytes(range(256)) * 64)
+    return f"local-file:{folder / 'model.pt'}"
+
+
+@hostile
+def missing_file(folder, canary):
+    return f"local-file:{folder / 'nowhere.pt'}"
+
+
+@hostile
+def empty_folder(folder, canary):
+    return f"local-dir:{folder}"

@@ -1,0 +1,97 @@
+"""Malicious and broken checkpoints: a typed error at once, nothing run, no memory taken.
+
+All are loaded in one fresh process, so that the growth of its memory can be measured.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hostile_checkpoints import CHECKPOINTS
+from safetensors.torch import save_file
+from tiny_checkpoints import tiny_weights
+
+MAX_SECONDS = 1.0  # of processor time
+MAX_GROWTH_MB = 200
+
+PROBE = """
+import json, resource, sys, time, warnings
+warnings.simplefilter("error")
+from dtpt.clip.loading.load import load_model
+from dtpt.errors import DtptError
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+good, *rest = json.load(open(sys.argv[1]))
+load_model(good[1])
+results = {}
+for name, model in rest:
+    before, start = peak(), time.process_time()
+    try:
+        load_model(model)
+        error, message = "loaded", ""
+    except Exception as caught:
+        error, message = type(caught).__name__, str(caught)
+    seconds = time.process_time() - start
+    results[name] = [error, message, seconds, peak() - before]
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    root = tmp_path_factory.mktemp("hostile")
+    canary = root / "canary"
+    save_file(tiny_weights(), root / "good.safetensors", metadata={"activation": "gelu"})
+    names = [("good", f"local-file:{root / 'good.safetensors'}")]
+    for name, write in CHECKPOINTS.items():
+        (root / name).mkdir()
+        names.append((name, write(root / name, canary)))
+    (root / "names.json").write_text(json.dumps(names))
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, str(root / "names.json")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout), canary
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_refused_with_a_typed_error_in_no_time_and_no_memory(outcome, name):
+    error, message, seconds, growth = outcome[0][name]
+    assert error == "CheckpointError", message
+    assert seconds < MAX_SECONDS
+    assert growth < MAX_GROWTH_MB
+
+
+def test_no_payload_was_run(outcome):
+    assert not outcome[1].exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("script_that_calls_a_shell", "os.system: refused, not run"),
+        ("state_dict_that_calls_a_shell", "weights_only=True): it asks for posix.system"),
+        ("script_of_endless_steps", "more than 500000 steps"),
+        ("text_file", "Git LFS pointer"),
+        ("zip_bomb", "is compressed"),
+        ("zip_with_a_path_in_a_member_name", "whose name is a path"),
+        ("zip_whose_members_overlap", "overlaps another"),
+        ("script_whose_storage_claims_a_terabyte", "declares 1099511627776 bytes, m/data/0 has 16"),
+        ("safetensors_with_nan", "visual.proj holds NaN"),
+        ("safetensors_without_some_tensors", "ln_final.weight is missing"),
+        ("safetensors_of_integers", "visual.proj is I8"),
+        ("safetensors_with_a_foreign_tensor", "visual.trojan is not part of this model"),
+        ("safetensors_without_an_activation", "activation='quick_gelu'"),
+        ("index_that_points_outside", "points outside its folder"),
+        ("config_of_a_billion_layers", "layers 1000000000"),
+    ],
+)
+def test_message_names_the_fault(outcome, name, words):
+    assert words in outcome[0][name][1]
