@@ -48,7 +48,7 @@ class EvalFlags:
         data_root: Folder that holds the data sets (or DTPT_DATA).
         workers: Processes that decode images and make views; 0 for none (default: 1, more with a
             GPU).
-        threads: torch threads (default: all cores).
+        threads: torch threads (default: OMP_NUM_THREADS, else all cores).
         device: auto, cpu, cuda, cuda:1, mps.
         shard: i/n: evaluate share i of n; also from RANK/WORLD_SIZE or SLURM_PROCID/SLURM_NTASKS.
         max_failures: Share of unreadable images at which the run stops (default 0.01).

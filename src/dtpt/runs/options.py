@@ -59,7 +59,7 @@ class EvalOptions(BaseModel):
         output: Folder of the run.
         data_root: Folder of all data sets.
         workers: Processes that decode and make views; 0 for none beside the main one.
-        threads: torch threads; None for all cores this process may use.
+        threads: torch threads; None for torch's own choice (OMP_NUM_THREADS, else all cores).
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         shard: "i/n" with i from 1; None for the environment's (RANK, SLURM), else no shards.
         max_failures: Largest share of unreadable images before the run stops.

@@ -19,7 +19,6 @@ from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod
 from dtpt.prompts import PromptSet
 from dtpt.runs.answers import to_answer
-from dtpt.runs.cores import usable_cores
 from dtpt.runs.features import FeatureCache, GroupKey
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.pipeline import Encoder, Seen, as_tensor, stream_features
@@ -113,7 +112,7 @@ def evaluate(
     setup = prepare(options, model=model, datasets=datasets)
     if options.fresh:
         set_aside(path)
-    threads = options.threads or usable_cores()
+    threads = options.threads or torch.get_num_threads()
     with ExitStack() as stack:
         store = stack.enter_context(Store(path, setup.spec, shard=str(shard)))
         shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)

@@ -195,6 +195,8 @@ class Store:
                         "UPDATE sessions SET seconds = ?, encoded_images = ? WHERE id = ?",
                         (seconds, self.encoded_images, self._session),
                     )
+                # one plain file, easy to copy; refused while somebody reads, which does no harm
+                connection.execute("PRAGMA journal_mode=DELETE")
             connection.close()
         if self._lock is not None:
             self._lock.close()

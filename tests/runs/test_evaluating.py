@@ -1,0 +1,267 @@
+"""A run from beginning to end: what is stored, what resumes, what is refused."""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
+
+from dtpt.data import load_dataset
+from dtpt.errors import RunError
+from dtpt.images import pixel_digest
+from dtpt.methods import resolve_method
+from dtpt.metrics import calibration_report
+from dtpt.prompts import PromptSet
+from dtpt.runs import EvalOptions, evaluate, open_run, score_cells
+from dtpt.runs.runner import FailureLimit
+from dtpt.tuning import Tuner, TuningSettings
+from dtpt.views import ViewRecipe, make_views
+
+
+def test_every_sample_has_one_row_per_method_and_seed(run_tiny, pictures):
+    run = run_tiny(seed=(0, 1))
+    assert len(run.cells) == 6
+    assert run.is_complete
+    truth = {sample.id: sample.label for sample in pictures.samples}
+    for cell in run.cells:
+        rows = run.rows_of(cell)
+        assert dict(zip(rows.ids, rows.labels, strict=True)) == truth
+    assert run.classes(pictures.name) == pictures.classes
+
+
+def test_rows_say_what_the_engine_says_about_the_same_image(run_tiny, tiny_model, pictures):
+    run = run_tiny(method=("tpt", "d-tpt@1000"), seed=(3,))
+    prompts = PromptSet.build(tiny_model, pictures.classes)
+    tuner = Tuner(tiny_model, prompts, settings=TuningSettings(rho=0.5))
+    methods = [resolve_method("tpt"), resolve_method("d-tpt@1000")]
+    everything = {"tpt": [], "d-tpt": []}
+    for sample in sorted(pictures.samples, key=lambda sample: sample.id):
+        image = sample.image.open()
+        views = make_views(
+            image,
+            recipe=ViewRecipe(count=4, augmix=pictures.augmix),
+            seed=3,
+            image_id=pixel_digest(image),
+            preprocessing=tiny_model.preprocessing,
+        )
+        features = tiny_model.encode_image(torch.from_numpy(views)).clone()
+        with torch.no_grad():
+            features = torch.tensor(features.numpy())
+        for outcome in tuner.predict(features, methods):
+            everything[outcome.method.name].append(outcome.probabilities.double().numpy())
+    for name, probabilities in everything.items():
+        rows = run.rows(method=name)
+        stacked = np.stack(probabilities)
+        np.testing.assert_array_equal(rows.predictions, stacked.argmax(1))
+        np.testing.assert_allclose(rows.confidence, stacked.max(1), atol=1e-6)
+        (result,) = score_cells(run, run.select(method=name))
+        direct = calibration_report(stacked, rows.labels)
+        for metric, value in result.metrics.items():
+            assert value == pytest.approx(getattr(direct, metric), abs=1e-5), metric
+        (cell,) = run.select(method=name)
+        top = run.top5(cell)
+        assert [top[name][0][0] for name in rows.ids] == rows.predictions.tolist()
+
+
+def test_zero_shot_columns_repeat_the_zero_shot_method(run_tiny):
+    run = run_tiny(method=("zero-shot", "tpt"))
+    alone, tuned = run.rows(method="zero-shot"), run.rows(method="tpt")
+    np.testing.assert_array_equal(tuned.zero_shot_predictions, alone.predictions)
+    np.testing.assert_allclose(tuned.zero_shot_confidence, alone.confidence, atol=1e-6)
+
+
+def test_same_command_again_computes_nothing(run_tiny):
+    first = run_tiny()
+    before = exported(first)
+    first.close()
+    again = run_tiny()
+    assert exported(again) == before
+    assert again.sessions()[-1]["encoded_images"] == 0
+
+
+def test_two_runs_agree_bit_for_bit_and_seeds_differ(run_tiny, tmp_path):
+    one = run_tiny(output=tmp_path / "a", cache=False)
+    two = run_tiny(output=tmp_path / "b", cache=False)
+    assert exported(one) == exported(two)
+    other = run_tiny(output=tmp_path / "c", seed=(1,))
+    assert not np.array_equal(
+        one.rows(method="tpt").confidence, other.rows(method="tpt").confidence
+    )
+
+
+def test_another_lambda_does_not_touch_the_image_tower(run_tiny, tmp_path, pictures):
+    first = run_tiny(output=tmp_path / "a")
+    second = run_tiny(output=tmp_path / "b", lambda_=(5.0,), template="a picture of a {}.")
+    assert first.sessions()[0]["encoded_images"] == len(pictures)
+    assert second.sessions()[0]["encoded_images"] == 0
+    assert second.is_complete
+
+
+def test_changed_lambda_is_refused_at_once_with_the_difference(run_tiny):
+    run_tiny(method=("d-tpt",), lambda_=(10.0,)).close()
+    began = time.perf_counter()
+    with pytest.raises(RunError, match=r"methods: d-tpt@10 → d-tpt@20") as refusal:
+        run_tiny(method=("d-tpt",), lambda_=(20.0,))
+    assert time.perf_counter() - began < 1
+    assert "--fresh" in str(refusal.value)
+    assert "tuning" not in str(refusal.value)  # what is equal is not listed
+
+
+def test_changed_weights_are_refused(run_tiny, pictures, tmp_path):
+    run_tiny().close()
+    options = EvalOptions(output=tmp_path / "run", dataset=(pictures.name,), **TINY_OPTIONS)
+    with pytest.raises(RunError, match=r"model.fingerprint: \w{12}… → \w{12}…"):
+        evaluate(options, model=tiny_clip(seed=1), datasets=[pictures])
+
+
+def test_fresh_moves_the_old_run_aside_and_loses_nothing(run_tiny, tmp_path):
+    old = run_tiny(lambda_=(10.0,))
+    before = exported(old)
+    old.close()
+    new = run_tiny(lambda_=(20.0,), fresh=True)
+    assert {cell.lambda_ for cell in new.cells} == {None, 20.0}
+    (kept,) = (tmp_path / "run").glob("run-old-*.sqlite")
+    assert exported(open_run(kept)) == before
+
+
+def test_larger_limit_continues_a_limited_run(run_tiny, tmp_path):
+    run_tiny(limit=12).close()
+    grown = run_tiny(limit=20)
+    assert grown.sessions()[-1]["encoded_images"] == 8
+    whole = run_tiny(output=tmp_path / "whole", limit=20)
+    assert exported(grown) == exported(whole)
+    grown.close()
+    with pytest.raises(RunError, match=r"limit: 20 → 12"):
+        run_tiny(limit=12)
+
+
+def test_interrupted_run_has_no_half_images_and_ends_equal(run_tiny, tmp_path, monkeypatch):
+    whole = exported(run_tiny(output=tmp_path / "whole", cache=False))
+    from dtpt.runs.store import Store
+
+    written = Store.write
+    count = iter(range(1000))
+
+    def stop_after_eleven(self, *args, **named):
+        if next(count) == 11:
+            raise KeyboardInterrupt
+        written(self, *args, **named)
+
+    monkeypatch.setattr(Store, "write", stop_after_eleven)
+    with pytest.raises(KeyboardInterrupt):
+        run_tiny()
+    monkeypatch.undo()
+    monkeypatch.setenv("DTPT_CACHE", str(tmp_path / "cache2"))
+    with open_run(tmp_path / "run") as part:
+        assert {pair for pair in part.counts().values()} == {(11, 0)}
+        assert not part.is_complete
+    assert exported(run_tiny()) == whole
+
+
+def test_cache_damaged_between_runs_changes_nothing(run_tiny, tmp_path, own_cache):
+    whole = exported(run_tiny(output=tmp_path / "a"))
+    (shard,) = own_cache.glob("*/*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    again = run_tiny(output=tmp_path / "b")
+    assert exported(again) == whole
+    assert again.sessions()[0]["encoded_images"] == 30
+    (healed,) = own_cache.glob("*/*.safetensors")
+    third = run_tiny(output=tmp_path / "c")
+    assert exported(third) == whole
+    assert third.sessions()[0]["encoded_images"] == 0
+    assert hashlib.sha256(healed.read_bytes()).hexdigest() == healed.stem
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01])
+def test_too_many_damaged_images_stop_the_run_with_their_names(run_tiny, tmp_path, pictures, share):
+    bad = [sample for sample in pictures.samples if sample.id.startswith("cat")][:3]
+    for sample in bad:
+        sample.image.path.write_text("no image")
+    with pytest.raises(RunError, match=r"images cannot be read") as stop:
+        run_tiny(max_failures=share)
+    assert bad[0].id in str(stop.value)
+    with open_run(tmp_path / "run") as run:  # what was met is stored
+        assert len(run.failures()) == (1 if share == 0 else 2)
+        assert run.failures()[0].reason
+
+
+def test_failure_limit_tolerates_one_image_of_a_small_set_but_none_at_zero():
+    assert FailureLimit("x", 10, 0.01).allowed == 1
+    assert FailureLimit("x", 300, 0.01).allowed == 3
+    assert FailureLimit("x", 300, 0.0).allowed == 0
+
+
+def test_repaired_image_is_evaluated_when_the_run_is_repeated(run_tiny, pictures, noise):
+    path = pictures.samples[4].image.path
+    original = path.read_bytes()
+    path.write_bytes(b"")
+    broken = run_tiny()
+    assert [failure.sample for failure in broken.failures()] == [pictures.samples[4].id]
+    assert all(pair == (29, 1) for pair in broken.counts().values())
+    broken.close()
+    path.write_bytes(original)
+    repaired = run_tiny()
+    assert repaired.failures() == []
+    assert all(pair == (30, 0) for pair in repaired.counts().values())
+
+
+def damage(path: Path, kind: str) -> None:
+    data = path.read_bytes()
+    if kind == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "text":
+        path.write_text("this is not a picture")
+    elif kind == "bomb":
+        header = bytearray(data)  # a PNG that claims 60000 x 60000 pixels
+        header[16:24] = (60000).to_bytes(4, "big") * 2
+        path.write_bytes(header)
+    elif kind == "wrong suffix":
+        path.write_bytes(b"%PDF-1.4 \n" + data)
+    elif kind == "missing":
+        path.unlink()
+
+
+def test_ten_percent_damaged_images_leave_the_metrics_of_the_good_ones(
+    run_tiny, tiny_model, tmp_path
+):
+    kinds = ["truncated", "empty", "text", "bomb", "wrong suffix", "missing"]
+    draw_pictures(tmp_path / "many", per_class=20)
+    dataset = load_dataset(f"folder:{tmp_path / 'many'}")
+    bad = {sample.id: kind for sample, kind in zip(dataset.samples[::10], kinds, strict=True)}
+    for sample in dataset.samples:
+        if sample.id in bad:
+            damage(sample.image.path, bad[sample.id])
+    run = run_tiny(dataset_object=dataset, max_failures=0.2)
+    assert {failure.sample for failure in run.failures()} == set(bad)
+    good = [sample for sample in dataset.samples if sample.id not in bad]
+    subset = type(dataset)(dataset.name, dataset.classes, good)
+    alone = run_tiny(dataset_object=subset, output=tmp_path / "good", cache=False)
+    for mixed, clean in zip(score_cells(run), score_cells(alone), strict=True):
+        assert mixed.metrics == clean.metrics
+        assert (mixed.effective, mixed.failed) == (54, 6)
+    damaged = run.failures()[0]
+    assert str(tmp_path) in damaged.reason
+
+
+def test_results_json_has_counts_units_and_fingerprints(run_tiny, pictures):
+    from dtpt.runs import results_document
+
+    document = json.loads(json.dumps(results_document(run_tiny(seed=(0, 1)))))
+    name = pictures.name
+    assert document["n-samples"][name] == {"original": 30, "effective": 30, "failed": 0}
+    entry = document["results"][name]["d-tpt@100000"]
+    seeds = [entry["seeds"][seed]["accuracy"] for seed in ("0", "1")]
+    assert entry["mean"]["accuracy"] == pytest.approx(sum(seeds) / 2)
+    assert all(0 <= value <= 1 for value in seeds)
+    assert document["fingerprints"]["datasets"][name] == pictures.fingerprint
+    assert document["higher_is_better"]["accuracy"] is True
+    assert document["units"]["ece"] == "fraction"
+    assert document["environment"][0]["threads"] == 1

@@ -1,0 +1,63 @@
+"""What the tests of runs share with the processes they start and kill."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dtpt.clip.config import ClipConfig, TextConfig, VitConfig
+from dtpt.clip.model import Clip, initialise
+from dtpt.clip.preprocess import Preprocess
+from dtpt.clip.tokenizer import Tokenizer
+from dtpt.runs import Run, results_document
+from dtpt.runs.export import sample_records
+
+TINY_OPTIONS = {
+    "model": "tiny",
+    "method": ("zero-shot", "tpt", "d-tpt"),
+    "views": 4,
+    "threads": 1,
+    "quiet": True,
+    "rho": 0.5,
+}
+
+
+def tiny_clip(seed: int = 0) -> Clip:
+    """A random two-tower model at 32 pixels."""
+    config = ClipConfig(
+        embed_dim=16,
+        activation="quick_gelu",
+        vision=VitConfig(image_size=32, patch_size=16, width=16, layers=1, heads=2, mlp_width=32),
+        text=TextConfig(
+            context_length=16, vocab_size=49408, width=16, layers=1, heads=2, mlp_width=32
+        ),
+    )
+    model = Clip(
+        config,
+        tokenizer=Tokenizer.clip_default(context_length=16),
+        preprocessing=Preprocess.openai(32),
+        fingerprint=hashlib.sha256(f"tiny {seed}".encode()).hexdigest(),
+    )
+    initialise(model, torch.Generator().manual_seed(seed))
+    return model.requires_grad_(False).eval()
+
+
+def draw_pictures(folder: Path, *, per_class: int, classes: tuple[str, ...] = ()) -> None:
+    """Write PNGs of noise, each different, one folder per class."""
+    generator = np.random.default_rng(0)
+    for name in classes or ("bird", "cat", "dog"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for index in range(per_class):
+            values = generator.integers(0, 255, (36, 44, 3), dtype=np.uint8)
+            Image.fromarray(values).save(folder / name / f"{index:03d}.png")
+
+
+def exported(run: Run) -> bytes:
+    """All that a run exports, without when and in how many sessions it was computed."""
+    document = results_document(run)
+    del document["date"]
+    rows = [record for name in run.datasets for record in sample_records(run, name)]
+    return json.dumps([document, rows], allow_nan=False).encode()
