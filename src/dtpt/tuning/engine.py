@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dtpt.clip.model import Clip
 from dtpt.errors import MethodError
-from dtpt.methods.base import Method, Regulariser, ResolvedMethod
+from dtpt.methods.base import Method, ResolvedMethod
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
 from dtpt.prompts import PromptSet
@@ -71,7 +71,7 @@ class Tuner:
         self.encoder = PromptEncoder(model, prompts, budget_bytes=budget_bytes)
         self.initial_text_features = self.encoder.encode(prompts.context)  # (C, D)
         self._initial: Linearisation | None = None
-        self._regulariser_gradients: dict[Regulariser, Tensor] = {}
+        self._regulariser_gradients: dict[str, Tensor] = {}
         self._static: dict[str, tuple[Tensor, Tensor]] = {}
 
     def predict(self, view_features: Tensor, methods: Sequence[ResolvedMethod]) -> list[Outcome]:
@@ -111,12 +111,10 @@ class Tuner:
 
     def regulariser_gradient(self, method: Method) -> Tensor:
         """Gradient (n, W) of a method's regulariser at the initial context: one per class list."""
-        if method.regulariser is None:
-            raise MethodError(f"{method.name} has no regulariser.")
-        if method.regulariser not in self._regulariser_gradients:
-            gradient = _regulariser_pullback(self.initial, method.regulariser)
-            self._regulariser_gradients[method.regulariser] = gradient
-        return self._regulariser_gradients[method.regulariser]
+        if method.name not in self._regulariser_gradients:
+            gradient = _regulariser_pullback(self.initial, method)
+            self._regulariser_gradients[method.name] = gradient
+        return self._regulariser_gradients[method.name]
 
     def _check(self, view_features: Tensor) -> None:
         dim = self.encoder.embed_dim
@@ -142,29 +140,32 @@ class Tuner:
             return self._tune_static(method)
         if entropy_gradient is None:
             raise MethodError("The entropy gradient is missing: this is a bug.")
-        weight, regulariser = resolved.lambda_, method.regulariser
-        gradient = entropy_gradient
-        if regulariser is not None and weight:
+        weight, gradient = resolved.lambda_, entropy_gradient
+        if weight:
             gradient = gradient + weight * self.regulariser_gradient(method)
         descent = _Descent(self.prompts.context, self.settings)
         context = descent.step(gradient)
         for _ in range(1, self.settings.steps):
             point = self.encoder.linearise(context)
             gradient = self._entropy_gradient(point, selected)
-            if regulariser is not None and weight:
-                gradient = gradient + weight * _regulariser_pullback(point, regulariser)
+            if weight:
+                gradient = gradient + weight * _regulariser_pullback(point, method)
             context = descent.step(gradient)
         return context, self.encoder.encode(context)
 
     def _tune_static(self, method: Method) -> tuple[Tensor, Tensor]:
-        """The regulariser alone, once per class list."""
+        """The limit of a large λ: the regulariser alone, once per class list.
+
+        The gradient is scaled to a largest entry of 1, so that AdamW's ε plays no part.
+        """
         if method.name not in self._static:
+            gradient = self.regulariser_gradient(method)
+            scale = 1.0 / float(gradient.abs().max().clamp_min(torch.finfo(gradient.dtype).tiny))
             descent = _Descent(self.prompts.context, self.settings)
-            context = descent.step(self.regulariser_gradient(method))
+            context = descent.step(scale * gradient)
             for _ in range(1, self.settings.steps):
                 point = self.encoder.linearise(context)
-                assert method.regulariser is not None  # noqa: S101 - static methods have one
-                context = descent.step(_regulariser_pullback(point, method.regulariser))
+                context = descent.step(scale * _regulariser_pullback(point, method))
             self._static[method.name] = (context, self.encoder.encode(context))
         return self._static[method.name]
 
@@ -209,8 +210,11 @@ class _Descent:
         return self._context.detach().clone()
 
 
-def _regulariser_pullback(point: Linearisation, regulariser: Regulariser) -> Tensor:
+def _regulariser_pullback(point: Linearisation, method: Method) -> Tensor:
+    """Gradient (n, W) of a method's regulariser at one context."""
+    if method.regulariser is None:
+        raise MethodError(f"{method.name} has no regulariser.")
     text = point.features.detach().requires_grad_()
     with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(regulariser(text), text)
+        (gradient,) = torch.autograd.grad(method.regulariser(text), text)
     return point.pullback(gradient)

@@ -1,0 +1,48 @@
+"""Fixtures for the whole suite: a tiny CLIP with random weights."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives each core its own worker
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def make_clip() -> Callable[..., object]:
+    """Build a tiny CLIP (random weights, CLIP's vocabulary) in a given precision."""
+    import torch
+
+    from dtpt.clip.config import ClipConfig, TextConfig, VitConfig
+    from dtpt.clip.model import Clip, initialise
+    from dtpt.clip.preprocess import Preprocess
+    from dtpt.clip.tokenizer import Tokenizer
+
+    def make(*, dtype: torch.dtype = torch.float32, seed: int = 0, activation: str = "quick_gelu"):
+        config = ClipConfig(
+            embed_dim=32,
+            activation=activation,
+            vision=VitConfig(
+                image_size=32, patch_size=8, width=32, layers=2, heads=2, mlp_width=64
+            ),
+            text=TextConfig(
+                context_length=77, vocab_size=49408, width=48, layers=3, heads=4, mlp_width=96
+            ),
+        )
+        model = Clip(
+            config,
+            tokenizer=Tokenizer.clip_default(),
+            preprocessing=Preprocess.openai(32),
+            fingerprint=f"tiny-{seed}",
+        )
+        initialise(model, torch.Generator().manual_seed(seed))
+        return model.to(dtype).eval().requires_grad_(False)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_clip(make_clip):
+    """The tiny CLIP in float32."""
+    return make_clip()

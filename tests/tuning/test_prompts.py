@@ -1,0 +1,129 @@
+"""The token layout of class prompts."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from dtpt.errors import PromptError
+from dtpt.prompts import (
+    BATCH_TOKENS,
+    PromptSet,
+    batch_by_length,
+    load_context,
+    placeholder_template,
+    random_context,
+)
+
+
+def prompt_tokens(prompts: PromptSet) -> dict[int, list[int]]:
+    rows = {}
+    for group in prompts.groups:
+        for index, tokens, end in zip(group.classes, group.tokens, group.end, strict=True):
+            rows[int(index)] = [*prompts.prefix.tolist(), *tokens[: int(end) + 1].tolist()]
+    return rows
+
+
+@pytest.mark.parametrize("template", ["a photo of a {}.", "{} on a table", "my-{}, a kind of {x}"])
+def test_layout_is_the_tokenised_prompt_of_every_class(tiny_clip, template):
+    names = ["cat", "annual_crop_land", "kite (bird of prey)", "a", "Señor Müller’s 707-320"]
+    prompts = PromptSet.build(tiny_clip, names, template=template)
+    texts = [template.replace("{}", name.replace("_", " ")) for name in names]
+    assert prompt_tokens(prompts) == dict(enumerate(tiny_clip.tokenize(texts)))
+
+
+def test_the_default_context_is_the_four_words_and_not_the_full_stop(tiny_clip):
+    prompts = PromptSet.build(tiny_clip, ["cat", "dog"])
+    words = torch.tensor(tiny_clip.tokenizer.encode("a photo of a"))
+    assert torch.equal(prompts.context, tiny_clip.text.embed(words))
+    assert prompts.tuned_prefix == (1, 2, 3, 4)
+    assert prompts.tuned_suffix == ()
+
+
+def test_words_behind_the_name_are_tuned_and_punctuation_is_not(tiny_clip):
+    prompts = PromptSet.build(tiny_clip, ["cat", "big dog"], template="a {}, a type of pet.")
+    words = torch.tensor(tiny_clip.tokenizer.encode("a a type of pet"))
+    assert torch.equal(prompts.context, tiny_clip.text.embed(words))
+    assert prompts.tuned_suffix == (-5, -4, -3, -2)
+
+
+def test_duplicated_names_are_reported_and_share_a_feature(tiny_clip):
+    prompts = PromptSet.build(tiny_clip, ["missile", "cat", "missile", "cat", "missile"])
+    assert prompts.duplicates == ("missile", "cat")
+
+
+@pytest.mark.parametrize(
+    ("classes", "template", "message"),
+    [
+        ([], "a {}", "empty"),
+        (["cat", " "], "a {}", "Class 1"),
+        (["cat", "_"], "a {}", "Class 1"),
+        (["word " * 80], "a {}", "word word"),
+        (["cat"], "a photo", "exactly one"),
+        (["cat"], "{} and {}", "exactly one"),
+        (["cat"], "{}.", "no word"),
+        ("cat", "a {}", "list of names"),
+    ],
+)
+def test_prompts_that_cannot_be_made_are_refused_by_name(tiny_clip, classes, template, message):
+    with pytest.raises(PromptError, match=message):
+        PromptSet.build(tiny_clip, classes, template=template)
+
+
+def test_a_context_of_another_shape_is_refused(tiny_clip):
+    with pytest.raises(PromptError, match=r"\(3, 48\)"):
+        PromptSet.build(tiny_clip, ["cat"], context=torch.zeros(3, 48))
+    with pytest.raises(PromptError, match="finite"):
+        PromptSet.build(tiny_clip, ["cat"], context=torch.full((4, 48), torch.inf))
+
+
+def test_random_contexts_repeat_with_their_generator(tiny_clip):
+    one, two = (
+        random_context(4, tiny_clip, generator=torch.Generator().manual_seed(3)) for _ in range(2)
+    )
+    assert torch.equal(one, two)
+    assert one.shape == (4, 48)
+
+
+@pytest.mark.parametrize("kind", ["coop", "flat", "safetensors"])
+def test_coop_checkpoints_give_their_context(tiny_clip, tmp_path, kind):
+    context = torch.randn(16, 48)
+    path = tmp_path / ("c.safetensors" if kind == "safetensors" else "model.pth.tar-50")
+    if kind == "safetensors":
+        save_file({"ctx": context}, path)
+    elif kind == "coop":
+        state = {"ctx": context, "token_prefix": torch.zeros(3, 1, 48)}
+        torch.save({"state_dict": state, "epoch": 50, "val_result": None}, path)
+    else:
+        torch.save({"prompt_learner.ctx": context.half()}, path)
+    loaded = load_context(path)
+    prompts = PromptSet.build(tiny_clip, ["cat"], template=placeholder_template(16), context=loaded)
+    torch.testing.assert_close(prompts.context, context, atol=1e-2, rtol=0)
+
+
+def test_unsafe_or_unfit_context_files_are_refused(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "canary"), "w"))
+
+    torch.save({"ctx": Payload()}, tmp_path / "evil.pt")
+    torch.save({"weights": torch.zeros(3)}, tmp_path / "other.pt")
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    for name in ("evil.pt", "other.pt", "text.pt", "absent.pt"):
+        with pytest.raises(PromptError, match=name):
+            load_context(tmp_path / name)
+    assert not (tmp_path / "canary").exists()
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=200))
+def test_batches_cover_every_sequence_once_and_never_cost_more_than_one_batch(lengths):
+    batches = batch_by_length(lengths)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+
+    def cost(split):
+        return sum(BATCH_TOKENS + len(b) * max(lengths[i] for i in b) for b in split)
+
+    assert cost(batches) <= cost([list(range(len(lengths)))])
+    by_length = [[i for i, n in enumerate(lengths) if n == m] for m in sorted(set(lengths))]
+    assert cost(batches) <= cost(by_length)
