@@ -1,0 +1,34 @@
+# Two commands do everything on a machine with Python 3.11, pip and make:
+#   make demo    the paper's comparison on the embedded model and benchmark
+#   make test    lint, types and all tests
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   ?= quick
+
+.PHONY: demo test lint clean
+
+# Installed anew only when a dependency list changes; the package itself is editable.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[openmoji,parquet]"
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --group oracle
+	@touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/dtpt demo --output demo-output $(if $(filter full,$(DEMO)),--full)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff format --check src tests training
+	$(BIN)/ruff check src tests training
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+clean:
+	rm -rf $(VENV) demo-output
