@@ -199,6 +199,7 @@ def test_classwise_ece_is_the_mean_of_one_against_rest_eces(closed, kind) -> Non
     rng = np.random.default_rng(6)
     probabilities = rng.dirichlet(np.full(7, 0.4), size=300).astype(kind)
     probabilities[:3] = np.eye(7)[:3]  # exact zeros and ones
+    probabilities[3:5] = [[0.05, 0.95, 0, 0, 0, 0, 0], [0.05, 0.05, 0.9, 0, 0, 0, 0]]  # edges
     labels = rng.integers(7, size=300)
     each = [ece(probabilities[:, k], labels == k, closed=closed) for k in range(7)]
     found = classwise_ece(probabilities, labels, closed=closed)

@@ -67,6 +67,11 @@ def test_intervals_are_seeded_and_surround_the_smooth_metrics(predictions) -> No
         assert first.intervals[name].low < getattr(first, name) < first.intervals[name].high
 
 
+def test_level_sets_the_width_of_the_intervals(predictions) -> None:
+    wide, narrow = (calibration_report(*predictions, resamples=200, level=x) for x in (0.95, 0.5))
+    assert wide.intervals["nll"].low < narrow.intervals["nll"].low
+
+
 def test_no_interval_is_given_for_conventions_the_resampling_does_not_know(predictions) -> None:
     report = calibration_report(*predictions, resamples=20, drop_smallest=True, aurc_ties="stable")
     assert set(report.intervals) == {"accuracy", "ece", "mce", "brier", "nll"}

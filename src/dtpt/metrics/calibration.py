@@ -126,13 +126,12 @@ def classwise_errors(
     """
     check_choice(closed, "closed", choices=("right", "left"))
     samples, classes = probabilities.shape
-    above = np.greater if closed == "right" else np.greater_equal
     first_edge = width_edges(bins)[1]
     total = np.zeros(classes)
     places, values = [], []
     for _, block in float64_blocks(probabilities):
         total += block.sum(axis=0)
-        found = np.flatnonzero(above(block, first_edge))
+        found = np.flatnonzero(block >= first_edge)
         places.append(found % classes)
         values.append(block.ravel()[found])
     value = np.concatenate(values)
