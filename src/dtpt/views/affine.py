@@ -1,17 +1,16 @@
 """The small movements of AugMix on planar pictures, equal to Pillow's bilinear transforms.
 
 Pictures are (3, S, S) uint8. Pillow computes in float64 and cuts off the fraction; here the bulk is
-computed in float32, and the few pixels whose value comes so near to a whole number that float32 could
-fall on the wrong side of it are computed again exactly as Pillow does. What Pillow would have read
+computed in float32, and the few pixels whose value comes so near to a whole number that float32
+could fall on the wrong side of it are computed again exactly as Pillow does. What would be read
 outside the picture is black.
 """
 
-import math
-from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 Planes = npt.NDArray[np.uint8]  # (3, S, S)
 Flags = npt.NDArray[np.bool_]  # (3, S, S)
@@ -44,7 +43,7 @@ def shear_x(planes: Planes, level: float) -> Planes:
     whole one: each such band is one interpolation between two slices.
     """
     size = planes.shape[1]
-    offsets = level * (np.arange(size) + 0.5)  # (S,) in pixels
+    offsets = level * (np.arange(size, dtype=np.float64) + 0.5)  # (S,) in pixels
     whole = np.floor(offsets).astype(np.intp)
     reach = int(np.abs(whole).max()) + 1
     padded = np.empty((3, size, size + 2 * reach), dtype=np.float32)
@@ -54,7 +53,7 @@ def shear_x(planes: Planes, level: float) -> Planes:
     result, doubtful = np.empty_like(planes), np.empty(planes.shape, dtype=np.bool_)
     fraction = (offsets - whole).astype(np.float32)[:, None]  # (S, 1)
     edges = [0, *(np.flatnonzero(np.diff(whole)) + 1).tolist(), size]
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges):
         start = reach + int(whole[first])
         left = padded[:, first:last, start : start + size]
         right = padded[:, first:last, start + 1 : start + 1 + size]
@@ -71,17 +70,12 @@ def shear_y(planes: Planes, level: float) -> Planes:
 
 
 def rotate(planes: Planes, degrees: int) -> Planes:
-    """Rotates counter-clockwise around the centre."""
-    grid = _rotation_grid(degrees, planes.shape[1])
-    size = planes.shape[1]
-    result = np.zeros_like(planes)
-    flat = planes.reshape(3, size * size)
-    for channel in range(3):
-        corners = [flat[channel][index].astype(np.float64) for index in grid.corners]
-        upper = corners[0] + (corners[1] - corners[0]) * grid.across
-        lower = corners[2] + (corners[3] - corners[2]) * grid.across
-        result[channel].reshape(-1)[grid.inside] = upper + (lower - upper) * grid.down
-    return result
+    """Rotates counter-clockwise around the centre, by Pillow itself."""
+    size = (planes.shape[2], planes.shape[1])
+    bands = [Image.frombuffer("L", size, plane, "raw", "L", 0, 1) for plane in planes]
+    turned = Image.merge("RGB", bands).rotate(degrees, resample=Image.Resampling.BILINEAR)
+    data = b"".join(turned.tobytes("raw", channel) for channel in "RGB")
+    return np.frombuffer(data, dtype=np.uint8).reshape(planes.shape)
 
 
 def _swapped(planes: Planes) -> Planes:
@@ -128,31 +122,3 @@ def _repair_shear(planes: Planes, level: float, result: Planes, doubtful: Flags)
     left = planes[channel, row, low].astype(np.float64)
     right = planes[channel, row, high].astype(np.float64)
     result[channel, row, column] = left + (right - left) * (position - before)
-
-
-class _Grid(NamedTuple):
-    """Where a rotation reads: four neighbours and the place between them, per inner pixel."""
-
-    inside: npt.NDArray[np.intp]
-    corners: list[npt.NDArray[np.intp]]
-    across: npt.NDArray[np.float64]
-    down: npt.NDArray[np.float64]
-
-
-@lru_cache(maxsize=32)
-def _rotation_grid(degrees: int, size: int) -> _Grid:
-    radians = -math.radians(degrees % 360)
-    cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
-    centre = size / 2
-    offset_x = cosine * -centre + sine * -centre + centre
-    offset_y = -sine * -centre + cosine * -centre + centre
-    ys, xs = np.meshgrid(np.arange(size) + 0.5, np.arange(size) + 0.5, indexing="ij")
-    position_x = cosine * xs + sine * ys + offset_x
-    position_y = -sine * xs + cosine * ys + offset_y
-    inside = np.flatnonzero(_inside(position_x, size) & _inside(position_y, size))
-    x, y = position_x.reshape(-1)[inside] - 0.5, position_y.reshape(-1)[inside] - 0.5
-    left, top = np.floor(x), np.floor(y)
-    columns = [np.clip(left + step, 0, size - 1).astype(np.intp) for step in (0, 1)]
-    rows = [np.clip(top + step, 0, size - 1).astype(np.intp) for step in (0, 1)]
-    corners = [row * size + column for row in rows for column in columns]
-    return _Grid(inside, corners, x - left, y - top)

@@ -3,8 +3,7 @@
     view = m · crop + (1 − m) · Σ_i w_i · chain_i(crop),   w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1)
 
 The peers convert and normalise the crop and each chain, then mix. Normalising is affine and the
-weights add up to one, so mixing comes first here and normalising is part of the weights. Chains of
-colour operations only are tables of the crop's values: they all become one table.
+weights add up to one, so it is done once here, as part of the weights and one offset.
 """
 
 import math
@@ -16,9 +15,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from dtpt.clip.preprocess import Preprocess
-from dtpt.views import affine, lookup
+from dtpt.views import affine, colour
 from dtpt.views.affine import Planes
-from dtpt.views.lookup import Histogram, Table
 
 OPERATIONS = (
     "autocontrast",
@@ -103,25 +101,19 @@ def mixed(
         preprocessing: For mean and standard deviation.
         out: Where the view goes.
     """
-    source = _Picture(planes_of(crop))
-    gain = 1 / (255 * np.array(preprocessing.std))  # (3,) what one step of 8 bits is worth
-    colours = mixture.keep * lookup.IDENTITY.astype(np.float64)  # (3, 256) summed colour chains
-    moved: list[tuple[float, _Picture]] = []
+    source = planes_of(crop)
+    pictures = [(mixture.keep, source)]
     for chain, weight in zip(mixture.chains, mixture.weights, strict=True):
-        share = (1 - mixture.keep) * weight
-        result = _run(chain, source)
-        if result.planes is source.planes:
-            colours += share * result.table
-        else:
-            moved.append((share, result))
-    offset = np.array(preprocessing.mean) / np.array(preprocessing.std)
-    base = (colours * gain[:, None] - offset[:, None]).astype(np.float32)
+        pictures.append(((1 - mixture.keep) * weight, run_chain(source, chain)))
     scratch = np.empty(out.shape[1:], dtype=np.float32)
     for channel in range(3):
-        np.take(base[channel], source.planes[channel], out=out[channel], mode="clip")
-        for share, picture in moved:
-            _weighted(picture, channel, share * gain[channel], scratch)
-            out[channel] += scratch
+        spread = preprocessing.std[channel]
+        total = out[channel]
+        total.fill(-preprocessing.mean[channel] / spread)
+        for share, planes in pictures:
+            np.copyto(scratch, planes[channel])
+            np.multiply(scratch, np.float32(share / (255 * spread)), out=scratch)
+            np.add(total, scratch, out=total)
 
 
 def planes_of(image: Image.Image) -> Planes:
@@ -130,77 +122,25 @@ def planes_of(image: Image.Image) -> Planes:
     return np.frombuffer(data, dtype=np.uint8).reshape(3, image.height, image.width)
 
 
-class _Picture:
-    """Planes and a table that is still to be applied to them; the histogram is made when asked."""
-
-    def __init__(self, planes: Planes, table: Table = lookup.IDENTITY) -> None:
-        self.planes = planes
-        self.table = table
-        self._counts: Histogram | None = None
-
-    def counts(self) -> Histogram:
-        """Returns the histogram of the planes, without the table."""
-        if self._counts is None:
-            rows = self.planes.reshape(3, -1)  # (3, S·S)
-            self._counts = np.array([np.bincount(row, minlength=256) for row in rows])
-        return self._counts
-
-    def recoloured(self, name: str, amount: float) -> "_Picture":
-        """Returns the picture after a colour operation, which changes only the table."""
-        if name == "posterize":
-            step = lookup.posterize(int(amount))
-        elif name == "solarize":
-            step = lookup.solarize(int(amount))
-        else:
-            counts = self.counts()
-            if self.table is not lookup.IDENTITY:
-                counts = lookup.behind(counts, self.table)
-            step = lookup.equalize(counts) if name == "equalize" else lookup.autocontrast(counts)
-        result = _Picture(self.planes, lookup.composed(self.table, step))
-        result._counts = self._counts
-        return result
-
-    def settled(self) -> Planes:
-        """Returns the planes with the table applied."""
-        if self.table is lookup.IDENTITY:
-            return self.planes
-        result = np.empty_like(self.planes)
-        for channel in range(3):
-            np.take(self.table[channel], self.planes[channel], out=result[channel], mode="clip")
-        return result
+def run_chain(planes: Planes, chain: Sequence[Operation]) -> Planes:
+    """Applies the steps of a chain; a movement by nothing is no step."""
+    for name, amount in chain:
+        if name in _COLOURS:
+            planes = _COLOURS[name](planes)
+        elif name in _SETTINGS:
+            planes = _SETTINGS[name](planes, int(amount))
+        elif name in _SHEARS:
+            planes = _SHEARS[name](planes, amount)
+        elif amount != 0:
+            planes = _MOVES[name](planes, int(amount))
+    return planes
 
 
+_COLOURS = {"autocontrast": colour.autocontrast, "equalize": colour.equalize}
+_SETTINGS = {"posterize": colour.posterize, "solarize": colour.solarize}
+_SHEARS = {"shear_x": affine.shear_x, "shear_y": affine.shear_y}
 _MOVES = {
     "rotate": affine.rotate,
-    "shear_x": affine.shear_x,
-    "shear_y": affine.shear_y,
     "translate_x": affine.translate_x,
     "translate_y": affine.translate_y,
 }
-
-
-def _run(chain: Sequence[Operation], picture: _Picture) -> _Picture:
-    """Applies the steps of a chain; a movement by nothing is no step."""
-    for name, amount in chain:
-        if name not in _MOVES:
-            picture = picture.recoloured(name, amount)
-        elif amount != 0:
-            picture = _Picture(_moved(name, picture.settled(), amount))
-    return picture
-
-
-def _moved(name: str, planes: Planes, amount: float) -> Planes:
-    if name.startswith("shear"):
-        return (affine.shear_x if name == "shear_x" else affine.shear_y)(planes, amount)
-    whole = {"rotate": affine.rotate, "translate_x": affine.translate_x}
-    return whole.get(name, affine.translate_y)(planes, int(amount))
-
-
-def _weighted(picture: _Picture, channel: int, weight: float, out: npt.NDArray[np.float32]) -> None:
-    """Writes weight × channel of the picture, table included."""
-    if picture.table is lookup.IDENTITY:
-        np.copyto(out, picture.planes[channel])
-        out *= np.float32(weight)
-    else:
-        values = (weight * picture.table[channel]).astype(np.float32)
-        np.take(values, picture.planes[channel], out=out, mode="clip")

@@ -82,4 +82,4 @@ def as_tensor(image: Image.Image, preprocessing: Preprocess) -> Tensor:
     scaled = pixels.permute(2, 0, 1).contiguous().to(torch.float32).div(255)
     mean = torch.tensor(preprocessing.mean).view(3, 1, 1)
     deviation = torch.tensor(preprocessing.std).view(3, 1, 1)
-    return scaled.sub_(mean).div_(deviation)
+    return scaled.clone().sub_(mean).div_(deviation)  # the copy is torchvision's

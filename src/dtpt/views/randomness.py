@@ -1,7 +1,7 @@
 """Where the random numbers of a view come from.
 
 Each view has its own short list of uniform numbers, drawn from a generator that is seeded by a hash
-of (seed, image id, view index). Nothing else enters, so a view is the same in whatever order, worker,
+of (seed, image id, view index). Nothing else enters: a view is the same in whatever order, worker,
 shard or resumed run it is made. Only NumPy's bit generator and its uniform numbers are used, which
 NumPy keeps stable over versions; its other distributions it does not.
 """
