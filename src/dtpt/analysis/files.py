@@ -1,0 +1,64 @@
+"""analysis.json: the whole analysis as plain JSON, written atomically and checked when read."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dtpt.analysis.results import FORMAT, Analysis
+from dtpt.errors import ReportError
+from dtpt.files import write_atomically
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+FILE_NAME = "analysis.json"
+
+
+def to_json(analysis: Analysis) -> str:
+    """Return the analysis as JSON text; a number that is not finite is an error."""
+    return json.dumps(asdict(analysis), allow_nan=False, ensure_ascii=False)
+
+
+def save_analysis(analysis: Analysis, folder: Path) -> Path:
+    """Write analysis.json into a folder, which is made when it is missing; return its path."""
+    path = folder / FILE_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, to_json(analysis).encode())
+    except OSError as error:
+        raise ReportError(f"Cannot write {path}: {error.strerror or error}.") from error
+    return path
+
+
+def load_analysis(path: Path | str) -> Analysis:
+    """Read analysis.json, given the file or its folder.
+
+    Raises:
+        ReportError: It is missing, damaged, or of another version.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    given = Path(path)
+    file = given / FILE_NAME if given.is_dir() else given
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ReportError(
+            f"Cannot read {file}: {error.strerror or error}. `dtpt analyze` writes it."
+        ) from error
+    try:
+        analysis = TypeAdapter(Analysis).validate_json(data)
+    except ValidationError as error:
+        raise ReportError(f"{file} is no analysis of ours: {_first(error)}.") from error
+    if analysis.format != FORMAT:
+        raise ReportError(
+            f"{file} has format {analysis.format}, we read {FORMAT}: run `dtpt analyze` again."
+        )
+    return analysis
+
+
+def _first(error: "ValidationError") -> str:
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place or 'file'}: {problem['msg']}"
