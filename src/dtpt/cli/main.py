@@ -28,6 +28,7 @@ SUMMARIES: dict[str, str] = {
     "bench": "Measure the speed of tuning, views and runs.",
     "models": "List the known models; fetch one into the cache.",
     "datasets": "List the data sets; check what is on disk.",
+    "score": "Compute calibration metrics of anybody's predictions.",
     "eval": "Evaluate methods on data sets, resumably.",
     "sweep": "Evaluate a grid of lambda for the regularised methods.",
     "merge": "Join the shards of a run.",
@@ -38,6 +39,7 @@ SUMMARIES: dict[str, str] = {
 app = App(
     name="dtpt",
     help="Calibrated test-time prompt tuning for CLIP-like models.",
+    result_action="return_value",  # commands print for themselves
 )
 for _name, _target in COMMANDS.items():
     app.command(_target, name=_name, help=SUMMARIES.get(_name))
