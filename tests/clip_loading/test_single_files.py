@@ -1,0 +1,187 @@
+"""Single files and our own folders: what decides the model when there is little to go by."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_checkpoints import TEXTS, tiny_model, tiny_weights, write_json
+
+from dtpt.clip import load_model
+from dtpt.clip.config import SmallResNetConfig
+from dtpt.clip.loading.catalog import architecture, catalog
+from dtpt.clip.loading.checkpoint import Checkpoint
+from dtpt.clip.loading.checks import expected_weights, skeleton
+from dtpt.clip.loading.layouts import to_openai_names
+from dtpt.clip.loading.save import save_model
+from dtpt.clip.loading.shapes import infer_config
+from dtpt.clip.loading.tensors import in_memory
+from dtpt.clip.model import Clip, initialise
+from dtpt.clip.preprocess import Preprocess
+from dtpt.clip.tokenizer import Tokenizer
+from dtpt.errors import CheckpointError
+
+
+def empty_model(config):
+    """A model without memory, as a checkpoint's weights are compared with."""
+    pixels = Preprocess.openai(config.vision.image_size)
+    return skeleton(Checkpoint("test", config, {}, Tokenizer.clip_default(), pixels))
+
+
+@pytest.mark.parametrize("name", list(catalog()))
+def test_architecture_has_the_catalogues_number_of_parameters(name):
+    model = empty_model(architecture(catalog()[name].architecture))
+    assert sum(p.numel() for p in model.parameters()) == catalog()[name].parameters
+
+
+@pytest.mark.parametrize("name", list(catalog()))
+def test_architecture_is_recovered_from_shapes_alone(name):
+    config = architecture(catalog()[name].architecture)
+    weights = {key: in_memory(t) for key, t in expected_weights(empty_model(config)).items()}
+    canonical = to_openai_names(weights, origin="test")
+    assert infer_config(canonical, config.activation, origin="test") == config
+
+
+@pytest.mark.parametrize("activation", ["quick_gelu", "gelu"])
+def test_safetensors_takes_the_activation_from_metadata_or_caller(tmp_path, activation):
+    said, silent = tmp_path / "said.safetensors", tmp_path / "silent.safetensors"
+    save_file(tiny_weights(), said, metadata={"activation": activation})
+    save_file(tiny_weights(), silent)
+    first = load_model(f"local-file:{said}")
+    second = load_model(f"local-file:{silent}", activation=activation)
+    assert first.config.activation == second.config.activation == activation
+    assert first.fingerprint == second.fingerprint
+
+
+def test_contradicting_activation_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file(tiny_weights(), path, metadata={"activation": "gelu"})
+    with pytest.raises(CheckpointError, match="states the activation 'gelu', not 'quick_gelu'"):
+        load_model(f"local-file:{path}", activation="quick_gelu")
+
+
+def test_pickled_state_dict_of_training_loads(tmp_path):
+    plain, training = tmp_path / "plain.pt", tmp_path / "training.pt"
+    weights = tiny_weights()
+    torch.save(weights, plain)
+    prefixed = {f"module.{name}": value for name, value in weights.items()}
+    torch.save({"state_dict": prefixed, "epoch": 3}, training)
+    models = [load_model(f"local-file:{path}", activation="gelu") for path in (plain, training)]
+    assert models[0].fingerprint == models[1].fingerprint
+
+
+def test_old_torch_format_loads_too(tmp_path):
+    path, new = tmp_path / "old.bin", tmp_path / "new.bin"
+    torch.save(tiny_weights(), path, _use_new_zipfile_serialization=False)
+    torch.save(tiny_weights(), new)
+    old = load_model(f"local-file:{path}", activation="gelu")
+    assert old.fingerprint == load_model(f"local-file:{new}", activation="gelu").fingerprint
+
+
+def test_config_beside_the_file_decides(tmp_path):
+    path = tmp_path / "model_a.safetensors"
+    save_file(tiny_weights(), path)
+    model = {
+        "embed_dim": 32,
+        "quick_gelu": True,
+        "vision_cfg": {
+            "image_size": 32, "layers": 2, "width": 64, "patch_size": 8, "head_width": 16,
+        },
+        "text_cfg": {"width": 64, "heads": 2, "layers": 2},
+    }  # fmt: skip
+    pixels = {"mean": [0, 0, 0], "std": [1, 1, 1]}
+    write_json(path.with_suffix(".json"), {"model_cfg": model, "preprocess_cfg": pixels})
+    loaded = load_model(f"local-file:{path}")
+    assert (loaded.config.vision.heads, loaded.config.text.heads) == (4, 2)
+    assert loaded.config.activation == "quick_gelu"
+    assert loaded.preprocessing.mean == (0, 0, 0)
+    with pytest.raises(CheckpointError, match="declares the activation"):
+        load_model(f"local-file:{path}", activation="gelu")
+
+
+@pytest.mark.parametrize("tower", ["vit", "resnet"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_own_folder_round_trips(tmp_path, pixels, tower, dtype):
+    model = tiny_model(tower, "quick_gelu").to(dtype).float()
+    save_model(model, tmp_path, tokenizer_json=None, dtype=dtype)
+    loaded = load_model(f"local-dir:{tmp_path}")
+    assert loaded.config == model.config
+    assert torch.equal(loaded.encode_image(pixels), model.encode_image(pixels))
+    assert torch.equal(loaded.encode_text(TEXTS), model.encode_text(TEXTS))
+    assert not loaded.training
+    assert not any(p.requires_grad for p in loaded.parameters())
+
+
+def test_own_folder_keeps_the_small_tower_and_its_memory_order(tmp_path, pixels):
+    vision = SmallResNetConfig(image_size=32, stem_width=8, widths=(16, 32), layers=(1, 1), heads=2)
+    base = tiny_model()
+    config = base.config.model_copy(update={"vision": vision})
+    model = Clip(config, tokenizer=base.tokenizer, preprocessing=base.preprocessing)
+    initialise(model, torch.Generator().manual_seed(0))
+    model.eval().requires_grad_(False)
+    save_model(model, tmp_path, tokenizer_json=None)
+    loaded = load_model(f"local-dir:{tmp_path}")
+    assert loaded.visual.conv2.weight.stride() == model.visual.conv2.weight.stride()
+    assert torch.equal(loaded.encode_image(pixels), model.encode_image(pixels))
+
+
+def test_fingerprint_covers_weights_config_and_preprocessing(tmp_path):
+    model = tiny_model()
+    save_model(model, tmp_path, tokenizer_json=None)
+    first = load_model(f"local-dir:{tmp_path}").fingerprint
+    assert first == load_model(f"local-dir:{tmp_path}").fingerprint
+    changes = {first}
+    document = json.loads((tmp_path / "dtpt_config.json").read_text())
+    for section, field, value in [
+        ("preprocess", "interpolation", "bilinear"),
+        ("model", "activation", "quick_gelu"),
+    ]:
+        changed = {**document, section: {**document[section], field: value}}
+        write_json(tmp_path / "dtpt_config.json", changed)
+        changes.add(load_model(f"local-dir:{tmp_path}").fingerprint)
+    write_json(tmp_path / "dtpt_config.json", document)
+    with torch.no_grad():
+        model.text.ln_final.bias[0] += 1e-6
+    save_model(model, tmp_path, tokenizer_json=None)
+    changes.add(load_model(f"local-dir:{tmp_path}").fingerprint)
+    assert len(changes) == 4
+
+
+def test_loaded_weights_do_not_hang_on_the_file(tmp_path, pixels):
+    path = tmp_path / "model.safetensors"
+    save_file(tiny_weights(), path, metadata={"activation": "gelu"})
+    model = load_model(f"local-file:{path}")
+    before = model.encode_image(pixels)
+    path.write_bytes(b"\0" * path.stat().st_size)
+    assert torch.equal(model.encode_image(pixels), before)
+
+
+def test_vocabulary_that_is_not_clips_needs_a_folder(tmp_path):
+    weights = tiny_weights()
+    weights["token_embedding.weight"] = weights["token_embedding.weight"][:1000].clone()
+    path = tmp_path / "model.safetensors"
+    save_file(weights, path, metadata={"activation": "gelu"})
+    with pytest.raises(CheckpointError, match="embeds 1000 tokens"):
+        load_model(f"local-file:{path}")
+
+
+def test_tokenizer_with_more_tokens_than_embeddings_is_refused(tmp_path):
+    model = tiny_model()
+    text = model.config.text.model_copy(update={"vocab_size": 400})
+    small = Clip(
+        model.config.model_copy(update={"text": text}),
+        tokenizer=model.tokenizer,
+        preprocessing=model.preprocessing,
+    )
+    initialise(small, torch.Generator().manual_seed(0))
+    letters = {chr(33 + i): i for i in range(90)} | {
+        chr(33 + i) + "</w>": 90 + i for i in range(90)
+    }
+    letters |= {"<|startoftext|>": 498, "<|endoftext|>": 499}
+    tokenizer = {
+        "model": {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": letters, "merges": []},
+        "pre_tokenizer": {"type": "ByteLevel"},
+    }
+    save_model(small, tmp_path, tokenizer_json=json.dumps(tokenizer).encode())
+    with pytest.raises(CheckpointError, match="has 500 tokens, the model embeds 400"):
+        load_model(f"local-dir:{tmp_path}")
