@@ -4,25 +4,27 @@
 >>> load_analysis("runs/analysis").datasets[0].text.dominant    # doctest: +SKIP
 """
 
+from dtpt.analysis.feature_results import (
+    DimensionProfile,
+    DimensionValue,
+    DominantDimension,
+    GapShare,
+    ModalityAnalysis,
+    ModalityGap,
+    Sensitivity,
+)
 from dtpt.analysis.files import load_analysis, save_analysis, to_json
 from dtpt.analysis.results import (
     Analysis,
     DatasetAnalysis,
-    DimensionProfile,
-    DimensionValue,
     DispersionPoint,
     DispersionScatter,
-    DominantDimension,
-    GapShare,
     GeometryState,
     ImageDependence,
     MethodGeometry,
     MethodScore,
-    ModalityAnalysis,
-    ModalityGap,
     Movement,
     ParetoPoint,
-    Sensitivity,
     StaticComparison,
     WithoutDominant,
 )
