@@ -1,4 +1,5 @@
 import hashlib
+import os
 import pickle
 import subprocess
 import sys
@@ -62,6 +63,9 @@ def test_label_belongs_to_the_drawing():
     assert dataset.classes[sample.label] == "tropical drink"
     assert sample.image == OpenMojiRef("1F379", "small", False)
     assert sample.group == "small"
+    line = load_dataset("openmoji-line/food-drink")
+    assert all(s.image.line for s in line.samples)
+    assert line.fingerprint == dataset.fingerprint  # the same task, other pictures
 
 
 def test_presentation_filter_keeps_one_kind_of_each_concept():
@@ -106,7 +110,7 @@ def test_pictures_are_the_same_bytes_in_a_fresh_process():
         capture_output=True,
         text=True,
         check=True,
-        env={"PYTHONHASHSEED": "77"},
+        env={**os.environ, "PYTHONHASHSEED": "77"},
     )
     assert fresh.stdout.strip() == digest.hexdigest()
 
@@ -153,7 +157,7 @@ def test_black_lines_stay_visible_on_every_background():
     codes = concept_groups()["animals-nature"][:60]
     for code in codes:
         picture = pixels(OpenMojiRef(code, "background", True)).mean(axis=2)
-        assert np.percentile(picture, 70) - picture.min() > 90, code
+        assert np.percentile(picture, 70) - picture.min() > 140, code
 
 
 def test_faded_pictures_have_low_contrast_but_are_not_blank():

@@ -47,7 +47,8 @@ def test_folder_names_are_the_classes_in_code_point_order(tmp_path, put):
 @given(seed=st.integers(0, 2**32))
 def test_folder_labels_do_not_depend_on_the_listing_order(seed, tmp_path, put, shuffled):
     for number in range(12):
-        put(tmp_path / f"class{number}" / f"{number}.jpg")
+        for leaf in ("a.jpg", "b.jpg", "deeper/c.jpg"):
+            put(tmp_path / f"class{number}" / leaf)
     plain = load_dataset(f"folder:{tmp_path}")
     with shuffled(seed):
         mixed = load_dataset(f"folder:{tmp_path}")
