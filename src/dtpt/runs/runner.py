@@ -169,7 +169,7 @@ def _evaluate_dataset(
         for seed, missing in plans.items():
             title = f"{task.dataset.name} seed {seed}"
             reporter.start(title, len(samples), done=len(samples) - len(missing))
-            cache = _open_cache(setup, task, seed) if options.cache else None
+            cache = open_cache(setup, task, seed) if options.cache else None
             try:
                 _evaluate_seed(stage, missing, seed, store=store, cache=cache, reporter=reporter)
             finally:
@@ -193,7 +193,8 @@ def open_stage(task: Task, setup: Setup, workers: int, *, limit: FailureLimit) -
         renderer.close()
 
 
-def _open_cache(setup: Setup, task: Task, seed: int) -> FeatureCache:
+def open_cache(setup: Setup, task: Task, seed: int) -> FeatureCache:
+    """Open the feature cache's group for this model, these views and this seed."""
     kind = setup.model.device.type + ("-half" if setup.model.image_autocast else "")
     return FeatureCache(GroupKey(setup.model.fingerprint, task.recipe.fingerprint, seed, kind))
 
