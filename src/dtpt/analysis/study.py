@@ -1,0 +1,202 @@
+"""From a model and data sets to an `Analysis`: everything in one pass per data set and template."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from dtpt.analysis.collect import KEPT_IMAGES, Collector, MethodTrack
+from dtpt.analysis.dominant import analyse_features, analyse_profile
+from dtpt.analysis.gap import gap_of_centroids
+from dtpt.analysis.image_dependence import compare_with_static, image_dependence
+from dtpt.analysis.pareto import pareto_points
+from dtpt.analysis.results import (
+    FORMAT,
+    Analysis,
+    DatasetAnalysis,
+    DispersionPoint,
+    ImageDependence,
+    MethodScore,
+)
+from dtpt.analysis.scatter import dispersion_scatter
+from dtpt.analysis.scores import NO_IDD, NO_TDD, without_dominant
+from dtpt.analysis.sensitivity import MASKED, sensitivity
+from dtpt.errors import RunError
+from dtpt.methods import ResolvedMethod, resolve_method
+from dtpt.methods.resolve import STATIC
+from dtpt.runs.options import EvalOptions
+from dtpt.runs.pipeline import as_tensor, stream_features
+from dtpt.runs.progress import Reporter, make_reporter
+from dtpt.runs.runner import FailureLimit, Stage, open_cache, open_stage, torch_threads
+from dtpt.runs.setup import Setup, Task, prepare
+from dtpt.runs.workers import Job
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
+    from dtpt.data import Dataset
+
+# Figure 3b shows these without dominant dimensions.
+WITHOUT_BASES = ("zero-shot", "tpt")
+
+
+def analyse(
+    options: EvalOptions,
+    *,
+    templates: Sequence[str] = (),
+    model: "Clip | None" = None,
+    datasets: "Sequence[Dataset] | None" = None,
+    reporter: Reporter | None = None,
+) -> Analysis:
+    """Analyse a model on data sets.
+
+    Zero-shot, the static variant of every regularised method, and zero-shot and TPT without
+    dominant dimensions are added to the methods asked for.
+
+    Args:
+        options: Model, data sets, methods and settings, as for an evaluation, with one seed.
+        templates: Prompts to go through; the one of `options` when not given.
+        model: Used instead of loading `options.model`.
+        datasets: Used instead of loading `options.dataset`.
+        reporter: Told about the progress; by default chosen for stderr.
+    """
+    if len(options.seed) != 1:
+        seeds = ", ".join(map(str, options.seed))
+        raise RunError(f"An analysis has one seed, not {seeds}: run it once for each.")
+    setup = prepare(options, model=model, datasets=datasets)
+    shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
+    found: list[DatasetAnalysis] = []
+    try:
+        with torch_threads(options.threads or torch.get_num_threads()):
+            for template in dict.fromkeys(templates or (options.template,)):
+                worded = _with_template(setup, template)
+                found += [_analyse_task(task, worded, options, shown) for task in setup.tasks]
+    finally:
+        shown.close()
+    return Analysis(
+        format=FORMAT,
+        code_version=setup.spec.code_version,
+        model=setup.spec.model.name,
+        fingerprint=setup.spec.model.fingerprint,
+        seed=options.seed[0],
+        views=options.views,
+        datasets=tuple(found),
+        dispersion=dispersion_scatter(point for entry in found for point in _points(entry)),
+    )
+
+
+def with_companions(methods: Sequence[ResolvedMethod]) -> tuple[ResolvedMethod, ...]:
+    """Add what the methods are compared with: zero-shot, static variants, no TDD, no IDD."""
+    companions = [resolve_method("zero-shot")]
+    for method in methods:
+        companions.append(method)
+        if method.method.regulariser is not None and not method.method.static:
+            companions.append(resolve_method(method.method.name + STATIC))
+    for base in WITHOUT_BASES:
+        if any(method.name == base for method in companions):
+            companions += [resolve_method(base + suffix) for suffix in (NO_TDD, NO_IDD)]
+    unique: dict[tuple[str, float | None], ResolvedMethod] = {}
+    for method in companions:
+        unique.setdefault((method.name, method.lambda_), method)
+    return tuple(unique.values())
+
+
+def _with_template(setup: Setup, template: str) -> Setup:
+    return replace(setup, spec=setup.spec.model_copy(update={"template": template}))
+
+
+def _analyse_task(
+    task: Task, setup: Setup, options: EvalOptions, reporter: Reporter
+) -> DatasetAnalysis:
+    """Stream the images of one data set through all methods, then summarise."""
+    samples = task.dataset.samples
+    limit = FailureLimit(task.dataset.name, len(samples), options.max_failures)
+    reporter.start(f"{task.dataset.name} {setup.spec.template!r}", len(samples), done=0)
+    with open_stage(task, setup, options.workers, limit=limit) as stage:
+        collector = _collect(stage, setup, options, reporter)
+    if collector.images == 0:
+        raise RunError(f"{task.dataset.name}: no image could be read, so nothing was analysed.")
+    return summarise(
+        collector, task.dataset.name, template=setup.spec.template, failures=len(limit.reasons)
+    )
+
+
+def _collect(stage: Stage, setup: Setup, options: EvalOptions, reporter: Reporter) -> Collector:
+    """Run all methods on every image; what the image tower computed is cached in any case."""
+    dataset, seed = stage.task.dataset, options.seed[0]
+    kept = {sample.id for sample in dataset.limited(KEPT_IMAGES).samples}
+    collector = Collector(stage.tuner, with_companions(stage.task.methods))
+    cache = open_cache(setup, stage.task, seed) if options.cache else None
+    jobs = (Job(sample, seed) for sample in dataset.samples)
+    stream = stream_features(jobs, encoder=stage.encoder, cache=cache, renderer=stage.renderer)
+    try:
+        for seen in stream:
+            sample = seen.job.sample
+            if seen.features is None:
+                stage.limit.add(sample.id, seen.failure)
+            else:
+                views = as_tensor(seen.features, setup.model.device)
+                collector.add(sample.id, sample.label, views=views, keep=sample.id in kept)
+            reporter.advance()
+    finally:
+        if cache is not None:
+            cache.flush()
+    return collector
+
+
+def summarise(
+    collector: Collector, dataset: str, *, template: str, failures: int = 0
+) -> DatasetAnalysis:
+    """Turn what was collected on one data set into its analysis."""
+    text = collector.text.detach().double().cpu()
+    words, pictures = text.numpy(), collector.profile
+    kept = torch.from_numpy(pictures.kept)
+    scale = collector.tuner.logit_scale
+    labels = collector.labels
+    scores = [track.score(labels) for track in collector.tracks]
+    pairs = list(zip(collector.tracks, scores, strict=True))
+    return DatasetAnalysis(
+        dataset=dataset,
+        template=template,
+        classes=len(words),
+        images=collector.images,
+        failures=failures,
+        dimensions=words.shape[1],
+        text=analyse_features(words, "text"),
+        image=analyse_profile(pictures, "image"),
+        gap=gap_of_centroids(
+            words.mean(axis=0), pictures.mean, matched_cosine=collector.matched_cosine
+        ),
+        sensitivity=tuple(
+            sensitivity(text, kept, logit_scale=scale, masked=masked) for masked in MASKED
+        ),
+        scores=tuple(scores),
+        without=without_dominant(dataset, scores),
+        geometry=tuple(t.geometry.result(t.method) for t in collector.tracks if t.geometry),
+        image_dependence=_dependences(pairs),
+        pareto=pareto_points([score for track, score in pairs if not track.method.modifiers]),
+    )
+
+
+def _dependences(pairs: Sequence[tuple[MethodTrack, MethodScore]]) -> tuple[ImageDependence, ...]:
+    by_label = {track.label: (track, score) for track, score in pairs}
+    found = []
+    for track, score in pairs:
+        if track.tally is None:
+            continue
+        static = by_label.get(track.method.method.name + STATIC)
+        comparison = None
+        if static is not None:
+            comparison = compare_with_static(
+                track.predictions(), static[0].predictions(), static_score=static[1]
+            )
+        found.append(image_dependence(track.tally.shares(), score, comparison))
+    return tuple(found)
+
+
+def _points(entry: DatasetAnalysis) -> list[DispersionPoint]:
+    ece = {score.label: score.ece for score in entry.scores}
+    return [
+        DispersionPoint(entry.dataset, entry.template, g.label, g.after.atfd, ece[g.label])
+        for g in entry.geometry
+    ]
