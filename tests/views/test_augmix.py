@@ -8,6 +8,7 @@ from PIL import Image, ImageOps
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
+from dtpt.views.affine import Scratch
 from dtpt.views.augmix import OPERATIONS, Operation, draw_mixture, mixed, planes_of, run_chain
 from dtpt.views.plain import plain_views
 from dtpt.views.randomness import AUGMIX_NUMBERS, view_numbers
@@ -63,7 +64,7 @@ def test_operations_equal_pillows_bit_for_bit(name, size):
     for image in pictures(size):
         before = planes_of(image).copy()
         for amount in list(amounts(name))[:: 4 if size == 224 else 1]:
-            ours = run_chain(before, [Operation(name, amount)])
+            ours = run_chain(before, [Operation(name, amount)], scratch=Scratch(size))
             assert np.array_equal(ours, planes_of(by_pillow(image, name, amount))), (name, amount)
         assert np.array_equal(before, planes_of(image)), "the source was changed"
 
@@ -79,7 +80,9 @@ def test_long_chains_equal_pillows():
         expected = image
         for name, amount in chain:
             expected = by_pillow(expected, name, amount)
-        assert np.array_equal(run_chain(planes_of(image), chain), planes_of(expected)), chain
+        assert np.array_equal(
+            run_chain(planes_of(image), chain, scratch=Scratch(48)), planes_of(expected)
+        ), chain
 
 
 def draws(count, size=224):
@@ -108,7 +111,7 @@ def test_mixing_before_normalising_changes_nothing():
     out = np.empty((3, 56, 56), dtype=np.float32)
     for number, mixture in enumerate(draws(60, 56)):
         image = pictures(56)[number % 5]
-        mixed(image, mixture, preprocessing, out)
+        mixed(image, mixture, preprocessing=preprocessing, scratch=Scratch(56), out=out)
         assert abs(out - exact_mixture(image, mixture, preprocessing)).max() <= 1e-6
 
 

@@ -6,6 +6,7 @@ could fall on the wrong side of it are computed again exactly as Pillow does. Wh
 outside the picture is black.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy.typing as npt
 from PIL import Image
 
 Planes = npt.NDArray[np.uint8]  # (3, S, S)
-Flags = npt.NDArray[np.bool_]  # (3, S, S)
+Plane = npt.NDArray[np.uint8]  # (S, S)
+Positions = npt.NDArray[np.float64]  # in pixels, pixel centres at halves
 
 # A pixel is doubtful when moving the fraction by this much changes its value. Between values that
 # differ by d the float32 error is at most 8e-6 + d · 1.2e-7, well below d times this.
@@ -36,37 +38,60 @@ def translate_y(planes: Planes, pixels: int) -> Planes:
     return translate_x(planes.transpose(0, 2, 1), pixels).transpose(0, 2, 1)
 
 
-def shear_x(planes: Planes, level: float) -> Planes:
+class Scratch:
+    """Memory for one channel, kept between calls: fresh pages cost more than the sums."""
+
+    def __init__(self, size: int) -> None:
+        self.start = np.empty((size, size), dtype=np.float32)
+        self.stop = np.empty((size, size), dtype=np.float32)
+        self.value = np.empty((size, size), dtype=np.float32)
+        self.below = np.empty((size, size), dtype=np.uint8)
+
+
+def shear_x(planes: Planes, level: float, scratch: Scratch) -> Planes:
     """Reads row y at x + level · y (pixel centres), which slants the picture.
 
     All pixels of a row share one whole and one fractional offset, and neighbouring rows share the
     whole one: each such band is one interpolation between two slices.
     """
     size = planes.shape[1]
-    offsets = level * (np.arange(size, dtype=np.float64) + 0.5)  # (S,) in pixels
-    whole = np.floor(offsets).astype(np.intp)
-    reach = int(np.abs(whole).max()) + 1
-    padded = np.empty((3, size, size + 2 * reach), dtype=np.float32)
-    padded[:, :, reach : reach + size] = planes
-    padded[:, :, :reach] = padded[:, :, reach : reach + 1]
-    padded[:, :, reach + size :] = padded[:, :, reach + size - 1 : reach + size]
-    result, doubtful = np.empty_like(planes), np.empty(planes.shape, dtype=np.bool_)
+    offsets, whole, reach = _offsets(level, size)
+    padded = np.empty((size, size + 2 * reach), dtype=np.uint8)
+    result = np.empty_like(planes)
     fraction = (offsets - whole).astype(np.float32)[:, None]  # (S, 1)
-    edges = [0, *(np.flatnonzero(np.diff(whole)) + 1).tolist(), size]
-    for first, last in pairwise(edges):
-        start = reach + int(whole[first])
-        left = padded[:, first:last, start : start + size]
-        right = padded[:, first:last, start + 1 : start + 1 + size]
-        band = (slice(None), slice(first, last))
-        _interpolate(left, right, fraction[first:last], result[band], doubtful[band])
-    _repair_shear(planes, level, result, doubtful)
+    for plane, target in zip(planes, result, strict=True):
+        padded[:, reach : reach + size] = plane
+        padded[:, :reach] = plane[:, :1]
+        padded[:, reach + size :] = plane[:, -1:]
+        for first, last, step in _bands(whole):
+            left = reach + step
+            scratch.start[first:last] = padded[first:last, left : left + size]
+            scratch.stop[first:last] = padded[first:last, left + 1 : left + 1 + size]
+        row, column = _interpolate(fraction, target, scratch)
+        _repair(plane, level, target, (row, column))
     _blacken_outside(result, offsets, reach)
     return result
 
 
-def shear_y(planes: Planes, level: float) -> Planes:
+def shear_y(planes: Planes, level: float, scratch: Scratch) -> Planes:
     """Reads column x at y + level · x: `shear_x` with the axes exchanged."""
-    return _swapped(shear_x(_swapped(planes), level))
+    size = planes.shape[1]
+    offsets, whole, reach = _offsets(level, size)
+    padded = np.empty((size + 2 * reach, size), dtype=np.uint8)
+    result = np.empty_like(planes)
+    fraction = (offsets - whole).astype(np.float32)  # (S,)
+    for plane, target in zip(planes, result, strict=True):
+        padded[reach : reach + size] = plane
+        padded[:reach] = plane[:1]
+        padded[reach + size :] = plane[-1:]
+        for first, last, step in _bands(whole):
+            top = reach + step
+            scratch.start[:, first:last] = padded[top : top + size, first:last]
+            scratch.stop[:, first:last] = padded[top + 1 : top + 1 + size, first:last]
+        row, column = _interpolate(fraction, target, scratch)
+        _repair(plane.T, level, target.T, (column, row))
+    _blacken_outside(result.transpose(0, 2, 1), offsets, reach)
+    return result
 
 
 def rotate(planes: Planes, degrees: int) -> Planes:
@@ -78,15 +103,25 @@ def rotate(planes: Planes, degrees: int) -> Planes:
     return np.frombuffer(data, dtype=np.uint8).reshape(planes.shape)
 
 
-def _swapped(planes: Planes) -> Planes:
-    return np.ascontiguousarray(planes.transpose(0, 2, 1))  # (3, S, S), rows and columns exchanged
+def _offsets(level: float, size: int) -> tuple[Positions, npt.NDArray[np.intp], int]:
+    """Returns the offset of each row in pixels, its whole part, and how far any row reaches."""
+    offsets = level * (np.arange(size, dtype=np.float64) + 0.5)  # (S,)
+    whole = np.floor(offsets).astype(np.intp)
+    return offsets, whole, int(np.abs(whole).max()) + 1
 
 
-def _inside(position: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.bool_]:
+def _bands(whole: npt.NDArray[np.intp]) -> Iterator[tuple[int, int, int]]:
+    """Yields first row, last row (exclusive) and whole offset of each run of equal offsets."""
+    edges = [0, *(np.flatnonzero(np.diff(whole)) + 1).tolist(), len(whole)]
+    for first, last in pairwise(edges):
+        yield first, last, int(whole[first])
+
+
+def _inside(position: Positions, size: int) -> npt.NDArray[np.bool_]:
     return (position >= 0) & (position < size)
 
 
-def _blacken_outside(result: Planes, offsets: npt.NDArray[np.float64], reach: int) -> None:
+def _blacken_outside(result: Planes, offsets: Positions, reach: int) -> None:
     """Sets the pixels of each row that were read beyond the ends of the row to 0."""
     size = result.shape[2]
     columns = slice(0, reach) if offsets[-1] < 0 else slice(max(size - reach, 0), size)
@@ -95,30 +130,36 @@ def _blacken_outside(result: Planes, offsets: npt.NDArray[np.float64], reach: in
 
 
 def _interpolate(
-    left: npt.NDArray[np.float32],
-    right: npt.NDArray[np.float32],
-    fraction: npt.NDArray[np.float32],
-    result: Planes,
-    doubtful: Flags,
-) -> None:
-    """Writes the cut-off values between `left` and `right`, and where the cut is in doubt."""
-    difference = right - left
-    value = difference * (fraction + _DOUBT)
-    value += left
+    fraction: npt.NDArray[np.float32], result: Plane, scratch: Scratch
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Writes the cut-off values between start and stop; returns where the cut is in doubt."""
+    start, difference, value = scratch.start, scratch.stop, scratch.value
+    np.subtract(scratch.stop, start, out=difference)
+    np.multiply(difference, fraction + _DOUBT, out=value)
+    np.add(value, start, out=value)
     np.copyto(result, value, casting="unsafe")
-    difference *= 2 * _DOUBT
-    value -= difference
-    np.not_equal(result, value.astype(np.uint8), out=doubtful)
+    np.multiply(difference, 2 * _DOUBT, out=difference)
+    np.subtract(value, difference, out=value)
+    np.copyto(scratch.below, value, casting="unsafe")
+    doubtful = np.flatnonzero(np.not_equal(result, scratch.below, out=scratch.below.view(np.bool_)))
+    return doubtful // result.shape[1], doubtful % result.shape[1]
 
 
-def _repair_shear(planes: Planes, level: float, result: Planes, doubtful: Flags) -> None:
-    """Computes the doubtful pixels with Pillow's float64 steps, one by one in its order."""
-    channel, row, column = np.unravel_index(np.flatnonzero(doubtful), doubtful.shape)
+def _repair(
+    plane: Plane,
+    level: float,
+    result: Plane,
+    where: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
+) -> None:
+    """Computes the pixels at (row, column) with Pillow's float64 steps, in its order."""
+    row, column = where
+    if not len(row):
+        return
     position = (column + 0.5) + level * (row + 0.5) - 0.5
     before = np.floor(position)
-    last = planes.shape[2] - 1
+    last = plane.shape[1] - 1
     low = np.clip(before, 0, last).astype(np.intp)
     high = np.clip(before + 1, 0, last).astype(np.intp)
-    left = planes[channel, row, low].astype(np.float64)
-    right = planes[channel, row, high].astype(np.float64)
-    result[channel, row, column] = left + (right - left) * (position - before)
+    left = plane[row, low].astype(np.float64)
+    right = plane[row, high].astype(np.float64)
+    result[row, column] = left + (right - left) * (position - before)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import affine, colour
-from dtpt.views.affine import Planes
+from dtpt.views.affine import Planes, Scratch
 
 OPERATIONS = (
     "autocontrast",
@@ -91,7 +91,12 @@ def _draw_operation(numbers: Sequence[float], size: int) -> Operation:
 
 
 def mixed(
-    crop: Image.Image, mixture: Mixture, preprocessing: Preprocess, out: npt.NDArray[np.float32]
+    crop: Image.Image,
+    mixture: Mixture,
+    *,
+    preprocessing: Preprocess,
+    scratch: Scratch,
+    out: npt.NDArray[np.float32],
 ) -> None:
     """Writes the normalised view, (3, S, S) float32, into `out`.
 
@@ -99,21 +104,22 @@ def mixed(
         crop: The square RGB crop.
         mixture: Its chains and weights.
         preprocessing: For mean and standard deviation.
+        scratch: Memory for the size of the crop, overwritten.
         out: Where the view goes.
     """
     source = planes_of(crop)
     pictures = [(mixture.keep, source)]
     for chain, weight in zip(mixture.chains, mixture.weights, strict=True):
-        pictures.append(((1 - mixture.keep) * weight, run_chain(source, chain)))
-    scratch = np.empty(out.shape[1:], dtype=np.float32)
+        pictures.append(((1 - mixture.keep) * weight, run_chain(source, chain, scratch=scratch)))
+    part = scratch.value
     for channel in range(3):
         spread = preprocessing.std[channel]
         total = out[channel]
         total.fill(-preprocessing.mean[channel] / spread)
         for share, planes in pictures:
-            np.copyto(scratch, planes[channel])
-            np.multiply(scratch, np.float32(share / (255 * spread)), out=scratch)
-            np.add(total, scratch, out=total)
+            np.copyto(part, planes[channel])
+            np.multiply(part, np.float32(share / (255 * spread)), out=part)
+            np.add(total, part, out=total)
 
 
 def planes_of(image: Image.Image) -> Planes:
@@ -122,7 +128,7 @@ def planes_of(image: Image.Image) -> Planes:
     return np.frombuffer(data, dtype=np.uint8).reshape(3, image.height, image.width)
 
 
-def run_chain(planes: Planes, chain: Sequence[Operation]) -> Planes:
+def run_chain(planes: Planes, chain: Sequence[Operation], *, scratch: Scratch) -> Planes:
     """Applies the steps of a chain; a movement by nothing is no step."""
     for name, amount in chain:
         if name in _COLOURS:
@@ -130,7 +136,7 @@ def run_chain(planes: Planes, chain: Sequence[Operation]) -> Planes:
         elif name in _SETTINGS:
             planes = _SETTINGS[name](planes, int(amount))
         elif name in _SHEARS:
-            planes = _SHEARS[name](planes, amount)
+            planes = _SHEARS[name](planes, amount, scratch)
         elif amount != 0:
             planes = _MOVES[name](planes, int(amount))
     return planes

@@ -5,6 +5,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from dtpt.clip.preprocess import Preprocess
+from dtpt.views.affine import Scratch
 from dtpt.views.augmix import draw_mixture, mixed
 from dtpt.views.crops import cut, draw_crop
 from dtpt.views.randomness import AUGMIX_NUMBERS, CROP_NUMBERS, view_numbers
@@ -35,12 +36,13 @@ def make_views(
     image = image if image.mode == "RGB" else image.convert("RGB")
     views = np.empty((recipe.count, 3, size, size), dtype=np.float32)
     views[0] = preprocessing.pixels(image)
+    scratch = Scratch(size)
     for view in range(1, recipe.count):
         numbers = view_numbers(seed, image_id, view).tolist()
         crop = cut(image, draw_crop(numbers[CROP_NUMBERS], image.size, recipe), size=size)
         if recipe.augmix:
             mixture = draw_mixture(numbers[AUGMIX_NUMBERS], size=size)
-            mixed(crop, mixture, preprocessing, views[view])
+            mixed(crop, mixture, preprocessing=preprocessing, scratch=scratch, out=views[view])
         else:
             views[view] = preprocessing.normalise(np.asarray(crop))
     return views
