@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dtpt.cli.datasets import check, list_all
+from dtpt.cli.datasets import list_all
 from dtpt.cli.main import app
 from dtpt.data.catalog import catalog_entry
 
@@ -16,9 +16,11 @@ def _no_data_root(monkeypatch):
 
 
 def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stop:
+    try:
         app(list(arguments))
-    return stop.value.code
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
 
 
 def test_list_names_every_set_and_where_it_is_expected(tmp_path, plant, capsys):
@@ -31,7 +33,7 @@ def test_list_names_every_set_and_where_it_is_expected(tmp_path, plant, capsys):
 
 
 def test_list_as_json_is_complete(capsys):
-    assert list_all(as_json=True) == 0
+    list_all(as_json=True)
     entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert len(entries) == 31
     assert entries["imagenet_r"]["classes"] == 200
@@ -53,14 +55,14 @@ def test_check_says_partial_and_names_what_is_missing(tmp_path, plant, capsys):
 
 
 def test_check_exit_code_tells_missing_from_complete(tmp_path, capsys):
-    assert check("dtd", data_root=tmp_path) == 2
+    assert run("datasets", "check", "dtd", "--data-root", str(tmp_path)) == 2
     assert "split_zhou_DescribableTextures.json" in capsys.readouterr().out
 
 
 def test_check_of_own_images_as_json(tmp_path, put, capsys):
     put(tmp_path / "fox" / "a.jpg")
     put(tmp_path / "wolf" / "b.jpg")
-    assert check(f"folder:{tmp_path}", as_json=True, deep=True) == 0
+    assert run("datasets", "check", f"folder:{tmp_path}", "--json", "--deep") == 0
     (report,) = json.loads(capsys.readouterr().out)
     assert report["ok"] is True
     assert report["class_counts"] == [["fox", 1], ["wolf", 1]]

@@ -22,7 +22,7 @@ _SHOWN = 10  # lines of a list before "and n more"
 
 
 @app.default
-def list_all(*, data_root: DataRoot = None, as_json: AsJson = False) -> int:
+def list_all(*, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """List all data sets and what is found of them.
 
     Args:
@@ -36,7 +36,6 @@ def list_all(*, data_root: DataRoot = None, as_json: AsJson = False) -> int:
         _print_json([asdict(summary) for summary in summaries])
     else:
         _print_table(summaries, data_root)
-    return 0
 
 
 @app.command
@@ -46,7 +45,7 @@ def check(
     deep: Annotated[bool, Parameter(negative=())] = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
-) -> int:
+) -> None:
     """Compare data sets with what the paper used.
 
     Exit code 0: all as in the paper; 1: partly, or with unreadable images; 2: not found.
@@ -69,7 +68,9 @@ def check(
     else:
         for report in reports:
             _print_report(report)
-    return max(max(_EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
+    code = max(max(_EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
+    if code:
+        sys.exit(code)
 
 
 def _counter(name: str) -> Callable[[int, int], None] | None:
