@@ -1,12 +1,14 @@
 """Single files and our own folders: what decides the model when there is little to go by."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from tiny_checkpoints import TEXTS, tiny_model, tiny_weights, write_json
 
+import dtpt
 from dtpt.clip import load_model
 from dtpt.clip.config import SmallResNetConfig
 from dtpt.clip.loading.catalog import architecture, catalog
@@ -109,6 +111,8 @@ def test_own_folder_round_trips(tmp_path, pixels, tower, dtype):
     assert torch.equal(loaded.encode_image(pixels), model.encode_image(pixels))
     assert torch.equal(loaded.encode_text(TEXTS), model.encode_text(TEXTS))
     assert not loaded.training
+    save_model(loaded, tmp_path / "again", tokenizer_json=None)
+    assert load_model(f"local-dir:{tmp_path / 'again'}").fingerprint == loaded.fingerprint
     assert not any(p.requires_grad for p in loaded.parameters())
 
 
@@ -145,6 +149,13 @@ def test_fingerprint_covers_weights_config_and_preprocessing(tmp_path):
     save_model(model, tmp_path, tokenizer_json=None)
     changes.add(load_model(f"local-dir:{tmp_path}").fingerprint)
     assert len(changes) == 4
+
+
+def test_embedded_model_loads_by_its_name():
+    if not (Path(dtpt.__file__).parent / "pocket").is_dir():
+        pytest.skip("this checkout has no embedded model yet")
+    model = load_model("pocket")
+    assert model.encode_text(["a cat"]).shape == (1, model.config.embed_dim)
 
 
 def test_loaded_weights_do_not_hang_on_the_file(tmp_path, pixels):

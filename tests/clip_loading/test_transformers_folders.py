@@ -116,6 +116,18 @@ def test_config_that_does_not_fit_is_refused(transformers, tmp_path, change, mes
         load_model(f"local-dir:{tmp_path}")
 
 
+def test_other_end_token_than_the_tokenizers_is_refused(transformers, tmp_path):
+    save(tiny_clip(transformers), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["text_config"]["eos_token_id"] = 5
+    write_json(tmp_path / "config.json", config)
+    with pytest.raises(CheckpointError, match="read at token 5"):
+        load_model(f"local-dir:{tmp_path}")
+    config["text_config"]["eos_token_id"] = 2  # old configs: the largest id, which is CLIP's end
+    write_json(tmp_path / "config.json", config)
+    load_model(f"local-dir:{tmp_path}")
+
+
 def test_towers_with_different_activations_are_refused(transformers, tmp_path):
     save(tiny_clip(transformers), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

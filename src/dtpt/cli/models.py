@@ -24,7 +24,8 @@ def models(*, as_json: Annotated[bool, Parameter(name="--json", negative=())] = 
     for row in rows:
         size = f"{row['size_bytes'] / 1e6:.0f} MB" if row["size_bytes"] else "?"
         print(f"{row['name']:<22}{size:>8}  {'yes' if row['cached'] else 'no':<7} {row['source']}")
-    print("Sizes are float32 weights. Others: hf-hub:org/repo, local-dir:PATH, local-file:PATH.")
+    print("Sizes are float32 weights (pocket: its file).")
+    print("Others: hf-hub:org/repo[@revision], local-dir:PATH, local-file:PATH.")
 
 
 @app.command

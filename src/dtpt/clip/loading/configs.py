@@ -13,6 +13,7 @@ from dtpt.clip.config import Activation, ClipConfig
 from dtpt.errors import CheckpointError
 
 FORMAT_VERSION = 1  # of our own folders: dtpt_config.json, model.safetensors, tokenizer.json
+LARGEST_ID = "largest"  # the text feature is read at the largest token id of a text
 
 # Settings of open_clip's towers that must keep their neutral value (None and {} always are).
 _OPEN_CLIP_VISION: dict[str, Any] = {
@@ -144,6 +145,19 @@ def from_transformers(config: Mapping[str, Any], *, origin: str) -> ClipConfig:
         },
     }
     return build_config(fields, origin=origin)
+
+
+def open_clip_end(text_cfg: Mapping[str, Any]) -> object:
+    """Id of the token where open_clip reads the text feature, or LARGEST_ID."""
+    pooling = text_cfg.get("pool_type", "argmax")
+    places = {"argmax": LARGEST_ID, "eos": text_cfg.get("eos_id", 2)}
+    return places.get(pooling, f"of pool_type {pooling!r}")
+
+
+def transformers_end(config: Mapping[str, Any], *, origin: str) -> object:
+    """Id of the token where transformers reads the text feature, or LARGEST_ID (its old rule)."""
+    end = _hf_section(config, "text_config", origin=origin).get("eos_token_id", 49407)
+    return LARGEST_ID if end == 2 else end
 
 
 def _hf_tower(section: Mapping[str, Any]) -> dict[str, Any]:

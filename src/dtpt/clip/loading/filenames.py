@@ -52,5 +52,6 @@ def wanted_files(names: Collection[str]) -> Sequence[str]:
     wanted = [config_file(names), weights, *(name for name in _SUPPORT if name in names)]
     if weights.endswith(".index.json"):
         stem, suffix = weights.removesuffix(".index.json").rsplit(".", 1)
-        wanted += [n for n in names if n.startswith(f"{stem}-") and n.endswith(f".{suffix}")]
+        shards = [n for n in names if n.startswith(f"{stem}-") and n.endswith(f".{suffix}")]
+        wanted += [name for name in shards if "/" not in name]
     return [name for name in wanted if name is not None]

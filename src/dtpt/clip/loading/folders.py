@@ -83,7 +83,9 @@ def describe(path: Path, kind: str) -> tuple[ClipConfig, Tokenizer, Preprocess]:
     if kind == OPEN_CLIP_CONFIG:
         return _describe_open_clip(folder, document, origin=origin)
     config = configs.from_transformers(document, origin=origin)
-    return config, find_tokenizer(folder, config), _transformers_preprocessing(folder)
+    tokenizer = find_tokenizer(folder, config)
+    _check_end(configs.transformers_end(document, origin=origin), tokenizer, origin=origin)
+    return config, tokenizer, _transformers_preprocessing(folder)
 
 
 def _own_preprocessing(document: Mapping[str, Any], *, origin: str) -> Preprocess:
@@ -102,19 +104,18 @@ def _describe_open_clip(
     config = configs.from_open_clip(model, origin=origin)
     text = model.get("text_cfg") or {}
     tokenizer = find_tokenizer(folder, config, named=text.get("hf_tokenizer_name"))
-    _check_pooling(text, tokenizer, origin=origin)
+    _check_end(configs.open_clip_end(text), tokenizer, origin=origin)
     size = config.vision.image_size
     return config, tokenizer, Preprocess.from_open_clip(pixels, size=size)
 
 
-def _check_pooling(text: Mapping[str, Any], tokenizer: Tokenizer, *, origin: str) -> None:
-    """open_clip reads the feature at the largest id, or at a given one: it must be the end."""
-    pooling = text.get("pool_type", "argmax")
-    place = {"argmax": tokenizer.vocab_size - 1, "eos": text.get("eos_id", 2)}.get(pooling)
-    if place != tokenizer.end_id:
+def _check_end(place: object, tokenizer: Tokenizer, *, origin: str) -> None:
+    """The token where the checkpoint reads the text feature must be the one that ends texts."""
+    expected = tokenizer.vocab_size - 1 if place == configs.LARGEST_ID else place
+    if expected != tokenizer.end_id:
         raise CheckpointError(
-            f"{origin}: text pool_type {pooling!r} reads the feature at token {place}, but the "
-            f"tokenizer ends texts with {tokenizer.end_id}."
+            f"{origin}: the text feature is read at token {expected!r}, but the tokenizer ends "
+            f"texts with {tokenizer.end_id}."
         )
 
 

@@ -14,6 +14,8 @@ from dtpt.clip.loading.filenames import CONFIGS, OPEN_CLIP_CONFIG, wanted_files,
 from dtpt.clip.loading.names import ModelName
 from dtpt.errors import CheckpointError
 
+LISTING_SECONDS = 15  # how long to wait for the list of a repository's files
+
 
 def fetch(name: ModelName) -> Path:
     """The folder with a model's files, downloaded if they are not in the cache yet.
@@ -23,14 +25,11 @@ def fetch(name: ModelName) -> Path:
             no such repository, or nothing in it that we can load.
     """
     try:
-        repo, revision = _repository(name), name.revision
-        files = _listing(repo, revision)
+        repo, files = _repository(name), _wanted(name)
+        places = [_download(repo, name.revision, file=file) for file in files]
+    except CheckpointError:
+        raise
     except Exception as error:  # the library's errors differ between its HTTP back ends
-        return _from_cache(name, reason=error)
-    wanted = _wanted(name, files)
-    try:
-        places = [_download(repo, revision, file=file) for file in wanted]
-    except Exception as error:
         return _from_cache(name, reason=error)
     return places[0].parent
 
@@ -68,13 +67,16 @@ def _repository(name: ModelName) -> str:
 def _listing(repo: str, revision: str | None) -> Sequence[str]:
     from huggingface_hub import HfApi
 
-    return HfApi(library_name="dtpt").list_repo_files(repo, revision=revision)
+    # Not list_repo_files: without a network that retries for half a minute.
+    info = HfApi(library_name="dtpt").model_info(repo, revision=revision, timeout=LISTING_SECONDS)
+    return [file.rfilename for file in info.siblings or []]
 
 
-def _wanted(name: ModelName, files: Sequence[str]) -> Sequence[str]:
+def _wanted(name: ModelName) -> Sequence[str]:
+    """The files to download; a known model's are known, others are chosen from the listing."""
     if name.kind == "catalog":
         return [OPEN_CLIP_CONFIG, catalog()[name.value].weights]
-    wanted = wanted_files(files)
+    wanted = wanted_files(_listing(name.value, name.revision))
     if not wanted:
         raise CheckpointError(
             f"{name} holds no CLIP that dtpt can load: no {', '.join(CONFIGS)} with weights."
