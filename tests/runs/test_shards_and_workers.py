@@ -1,0 +1,200 @@
+"""The same rows, bit for bit, for any number of shards and workers."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bad_refs import BuggyRef, DeadlyRef
+from tiny_runs import exported
+
+from dtpt.clip.preprocess import Preprocess
+from dtpt.data import Sample
+from dtpt.errors import RunError
+from dtpt.runs import merge, open_run
+from dtpt.runs.shards import Shard, find_shard
+from dtpt.runs.workers import InlineRenderer, Job, Studio, WorkerPool
+from dtpt.views import ViewRecipe
+
+
+def without_cache(run_tiny, **options):
+    with run_tiny(cache=False, **options) as run:
+        return exported(run)
+
+
+def test_shards_join_to_the_undivided_run(run_tiny, tmp_path):
+    whole = without_cache(run_tiny, output=tmp_path / "whole")
+    for count in (2, 4):
+        folder = tmp_path / f"of{count}"
+        for index in range(1, count + 1):
+            run_tiny(output=folder, shard=f"{index}/{count}", cache=False).close()
+        with merge(folder) as joined:
+            assert exported(joined) == whole
+        with merge(folder) as again:  # joining twice changes nothing
+            assert exported(again) == whole
+
+
+def test_workers_make_the_rows_that_one_process_makes(run_tiny, tmp_path):
+    whole = without_cache(run_tiny, output=tmp_path / "w0", workers=0)
+    for workers in (1, 4):
+        assert without_cache(run_tiny, output=tmp_path / f"w{workers}", workers=workers) == whole
+
+
+def test_division_may_change_between_sessions(run_tiny, tmp_path):
+    whole = without_cache(run_tiny, output=tmp_path / "whole")
+    folder = tmp_path / "mixed"
+    run_tiny(output=folder, shard="2/4", cache=False).close()
+    for index in (1, 2):
+        run_tiny(output=folder, shard=f"{index}/2", cache=False).close()
+    done_before = len(open_run(folder / "shard-2-of-4.sqlite").rows(method="tpt"))
+    halves = [
+        len(open_run(folder / f"shard-{index}-of-2.sqlite").rows(method="tpt")) for index in (1, 2)
+    ]
+    assert done_before > 0
+    assert sum(halves) == 30 - done_before  # what the quarter had done was not done again
+    with merge(folder) as joined:
+        assert exported(joined) == whole
+
+
+def test_missing_shard_is_named(run_tiny, tmp_path):
+    run_tiny(output=tmp_path / "run", shard="1/2").close()
+    with pytest.raises(RunError, match="merge"):
+        open_run(tmp_path / "run")
+    with pytest.raises(RunError, match=r"shard-2-of-2\.sqlite not found"):
+        merge(tmp_path / "run")
+    with merge(tmp_path / "run", partial=True) as part:
+        assert not part.is_complete
+
+
+def test_shards_of_different_runs_are_not_joined(run_tiny, tmp_path):
+    run_tiny(output=tmp_path / "a", shard="1/2", lambda_=(10.0,)).close()
+    run_tiny(output=tmp_path / "b", shard="2/2", lambda_=(20.0,)).close()
+    os.rename(tmp_path / "b" / "shard-2-of-2.sqlite", tmp_path / "a" / "shard-2-of-2.sqlite")
+    with pytest.raises(RunError, match=r"d-tpt@10 → .*d-tpt@20"):
+        merge(tmp_path / "a")
+
+
+def test_contradicting_rows_are_not_joined(run_tiny, tmp_path):
+    for index in (1, 2):
+        run_tiny(output=tmp_path / "run", shard=f"{index}/2").close()
+    merge(tmp_path / "run").close()
+    with closing(sqlite3.connect(tmp_path / "run" / "shard-1-of-2.sqlite")) as connection:
+        connection.execute("UPDATE rows SET confidence = confidence / 2")
+        connection.commit()
+    with pytest.raises(RunError, match="contradict"):
+        merge(tmp_path / "run")
+
+
+def test_every_sample_is_in_exactly_one_shard_of_similar_size():
+    ids = [f"class/{number}.jpg" for number in range(2000)]
+    shards = [Shard(index, 4) for index in range(1, 5)]
+    counts = [sum(shard.holds(name) for name in ids) for shard in shards]
+    assert all(sum(shard.holds(name) for shard in shards) == 1 for name in ids)
+    assert min(counts) > 400
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "expected"),
+    [
+        ("2/4", {"RANK": "0", "WORLD_SIZE": "8"}, Shard(2, 4)),
+        (None, {"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0"}, Shard(4, 8)),
+        (None, {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, Shard(2, 2)),
+        (None, {}, Shard(1, 1)),
+    ],
+)
+def test_shard_comes_from_the_flag_then_from_the_environment(given, environment, expected):
+    assert find_shard(given, environment) == expected
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2"])
+def test_impossible_shards_are_refused(text):
+    with pytest.raises(RunError, match="shar"):
+        find_shard(text, {})
+
+
+@pytest.fixture
+def studio():
+    return Studio(ViewRecipe(count=2, augmix=False), Preprocess.openai(16))
+
+
+def test_death_of_a_worker_is_told_with_the_image(studio):
+    pool = WorkerPool(studio, 1)
+    try:
+        pool.submit(Job(Sample("class/deadly.jpg", 0, DeadlyRef()), 0))
+        with pytest.raises(RunError, match=r"died \(exit code -9\).*class/deadly.jpg"):
+            pool.collect()
+    finally:
+        pool.close()
+
+
+def test_bug_in_a_worker_is_told_with_the_image(studio):
+    pool = WorkerPool(studio, 1)
+    try:
+        pool.submit(Job(Sample("class/odd.jpg", 0, BuggyRef()), 0))
+        with pytest.raises(RunError, match=r"class/odd.jpg.*ZeroDivisionError: a bug"):
+            pool.collect()
+    finally:
+        pool.close()
+
+
+def test_pool_holds_a_bounded_number_of_images_and_returns_all(studio, pictures):
+    alone = InlineRenderer(studio)
+    pool = WorkerPool(studio, 2)
+    seen = {}
+    try:
+        for sample in pictures.samples[:9]:
+            while pool.is_full:
+                rendered = pool.collect()
+                seen[rendered.job.sample.id] = rendered.pixels.copy()
+            pool.submit(Job(sample, 5))
+            assert pool.pending <= 4
+        while pool.pending:
+            rendered = pool.collect()
+            seen[rendered.job.sample.id] = rendered.pixels.copy()
+    finally:
+        pool.close()
+    for sample in pictures.samples[:9]:
+        alone.submit(Job(sample, 5))
+        np.testing.assert_array_equal(alone.collect().pixels, seen[sample.id])
+
+
+ORPHAN = """
+import os, sys, time
+from dtpt.clip.preprocess import Preprocess
+from dtpt.runs.workers import Studio, WorkerPool
+from dtpt.views import ViewRecipe
+if __name__ == "__main__":
+    assert "torch" not in sys.modules
+    pool = WorkerPool(Studio(ViewRecipe(count=2), Preprocess.openai(16)), 2)
+    print(*[worker.process.pid for worker in pool._workers], flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to look at processes")
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    script = tmp_path / "orphan.py"
+    script.write_text(ORPHAN)
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    workers = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    time.sleep(0.3)
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(_is_running(pid) for pid in workers):
+        time.sleep(0.1)
+    assert not any(_is_running(pid) for pid in workers)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
