@@ -37,6 +37,15 @@ def test_shape_type_and_the_original_first():
     assert np.isfinite(result).all()
 
 
+def test_a_kept_array_gives_the_same_views_and_the_wrong_one_is_refused():
+    kept = np.full((10, 3, 32, 32), np.nan, dtype=np.float32)
+    fields = {"recipe": ViewRecipe(count=10), "seed": 0, "image_id": "a", "preprocessing": SETTING}
+    assert make_views(picture(), **fields, out=kept) is kept
+    assert np.array_equal(kept, views())
+    with pytest.raises(ValueError, match="float32"):
+        make_views(picture(), **fields, out=kept[:5])
+
+
 def test_a_single_view_is_the_original_alone():
     assert np.array_equal(views(count=1)[0], SETTING.pixels(picture()))
 

@@ -6,7 +6,6 @@ could fall on the wrong side of it are computed again exactly as Pillow does. Wh
 outside the picture is black.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -57,13 +56,13 @@ def shear_x(planes: Planes, level: float, scratch: Scratch) -> Planes:
     size = planes.shape[1]
     offsets, whole, reach = _offsets(level, size)
     padded = np.empty((size, size + 2 * reach), dtype=np.uint8)
-    result = np.empty_like(planes)
+    result, bands = np.empty_like(planes), _bands(whole)
     fraction = (offsets - whole).astype(np.float32)[:, None]  # (S, 1)
     for plane, target in zip(planes, result, strict=True):
         padded[:, reach : reach + size] = plane
         padded[:, :reach] = plane[:, :1]
         padded[:, reach + size :] = plane[:, -1:]
-        for first, last, step in _bands(whole):
+        for first, last, step in bands:
             left = reach + step
             scratch.start[first:last] = padded[first:last, left : left + size]
             scratch.stop[first:last] = padded[first:last, left + 1 : left + 1 + size]
@@ -78,13 +77,13 @@ def shear_y(planes: Planes, level: float, scratch: Scratch) -> Planes:
     size = planes.shape[1]
     offsets, whole, reach = _offsets(level, size)
     padded = np.empty((size + 2 * reach, size), dtype=np.uint8)
-    result = np.empty_like(planes)
+    result, bands = np.empty_like(planes), _bands(whole)
     fraction = (offsets - whole).astype(np.float32)  # (S,)
     for plane, target in zip(planes, result, strict=True):
         padded[reach : reach + size] = plane
         padded[:reach] = plane[:1]
         padded[reach + size :] = plane[-1:]
-        for first, last, step in _bands(whole):
+        for first, last, step in bands:
             top = reach + step
             scratch.start[:, first:last] = padded[top : top + size, first:last]
             scratch.stop[:, first:last] = padded[top + 1 : top + 1 + size, first:last]
@@ -110,11 +109,10 @@ def _offsets(level: float, size: int) -> tuple[Positions, npt.NDArray[np.intp], 
     return offsets, whole, int(np.abs(whole).max()) + 1
 
 
-def _bands(whole: npt.NDArray[np.intp]) -> Iterator[tuple[int, int, int]]:
-    """Yields first row, last row (exclusive) and whole offset of each run of equal offsets."""
+def _bands(whole: npt.NDArray[np.intp]) -> list[tuple[int, int, int]]:
+    """Returns first row, last row (exclusive) and whole offset of each run of equal offsets."""
     edges = [0, *(np.flatnonzero(np.diff(whole)) + 1).tolist(), len(whole)]
-    for first, last in pairwise(edges):
-        yield first, last, int(whole[first])
+    return [(first, last, int(whole[first])) for first, last in pairwise(edges)]
 
 
 def _inside(position: Positions, size: int) -> npt.NDArray[np.bool_]:

@@ -19,6 +19,7 @@ def make_views(
     seed: int,
     image_id: str,
     preprocessing: Preprocess,
+    out: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Returns the (count, 3, size, size) float32 views of one picture, normalised.
 
@@ -31,10 +32,15 @@ def make_views(
         seed: The run's seed.
         image_id: What the picture is called; a stable sample id or its pixel digest.
         preprocessing: The model's preprocessing; gives size, mean and standard deviation.
+        out: An array of the result's shape to write into and return. One that is kept from image
+            to image saves making 39 MB of fresh memory each time.
     """
     size = preprocessing.size
     image = image if image.mode == "RGB" else image.convert("RGB")
-    views = np.empty((recipe.count, 3, size, size), dtype=np.float32)
+    shape = (recipe.count, 3, size, size)
+    views = np.empty(shape, dtype=np.float32) if out is None else out
+    if views.shape != shape or views.dtype != np.float32:
+        raise ValueError(f"out must be float32 {shape}, is {views.dtype} {views.shape}")
     views[0] = preprocessing.pixels(image)
     scratch = Scratch(size)
     for view in range(1, recipe.count):
