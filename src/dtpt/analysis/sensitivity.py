@@ -17,7 +17,8 @@ from dtpt.errors import MetricError
 
 MASKED: tuple[Masked, ...] = ("product", "text", "image")
 SHOWN = 10
-DEFAULT_BYTES = 64 * 2**20
+DEFAULT_BYTES = 16 * 2**20
+DIMENSIONS_AT_ONCE = 64
 _SMALLEST_SQUARE = 1e-12
 
 
@@ -43,12 +44,15 @@ def sensitivity(
     _check(text, images)
     words, pictures = text.detach().double().cpu(), images.detach().double().cpu()
     classes, dimensions = words.shape
-    rows = max(1, min(len(pictures), budget_bytes // (8 * classes)))
+    columns = max(1, min(dimensions, DIMENSIONS_AT_ONCE, budget_bytes // (8 * classes)))
+    rows = max(1, budget_bytes // (8 * classes * columns))
     total = torch.zeros(dimensions, dtype=torch.float64)
-    for block in pictures.split(rows):
-        columns = max(1, budget_bytes // (8 * classes * len(block)))
+    for some in _slices(len(pictures), rows):
+        block = pictures[some]
+        cosines = block @ words.T  # (n, C)
         for part in _slices(dimensions, columns):
-            total[part] += _divergences(words, block, part, scale=logit_scale, masked=masked)
+            left = _masked_cosines(words, block, cosines, part=part, masked=masked)
+            total[part] += _divergences(logit_scale * left, logit_scale * cosines)
     values = total / len(pictures)
     best = values.argsort(descending=True, stable=True)[:top].tolist()
     return Sensitivity(
@@ -72,11 +76,10 @@ def _slices(length: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + width, length)) for start in range(0, length, width))
 
 
-def _divergences(
-    text: Tensor, images: Tensor, part: slice, *, scale: float, masked: Masked
+def _masked_cosines(
+    text: Tensor, images: Tensor, cosines: Tensor, *, part: slice, masked: Masked
 ) -> Tensor:
-    """Sum over images of KL(p_m ‖ q) for the dimensions m of `part`: (d,)."""
-    cosines = images @ text.T  # (n, C)
+    """Cosines (n, d, C) after masking each of the d dimensions of `part`."""
     values = images[:, part]  # (n, d)
     words = text[:, part].T  # (d, C)
     left = cosines[:, None, :] - values[:, :, None] * words  # (n, d, C)
@@ -86,6 +89,12 @@ def _divergences(
     elif masked == "image":
         squares = (images**2).sum(dim=1, keepdim=True) - values**2  # (n, d)
         left /= squares.clamp_min(_SMALLEST_SQUARE).sqrt()[:, :, None]
-    log_q = torch.log_softmax(scale * cosines, dim=-1)[:, None, :]  # (n, 1, C)
-    log_p = torch.log_softmax(scale * left, dim=-1)
+    return left
+
+
+def _divergences(masked: Tensor, original: Tensor) -> Tensor:
+    """Sum over images of KL(p_m ‖ q), (d,), from logits (n, d, C) and (n, C)."""
+    log_q = torch.log_softmax(original, dim=-1)[:, None, :]  # (n, 1, C)
+    log_p = torch.log_softmax(masked, dim=-1)
+    # rounding can leave a tiny negative number where nothing changes
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1).clamp_min(0).sum(dim=0)

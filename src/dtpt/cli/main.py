@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "dtpt.cli.sweep:sweep",
     "merge": "dtpt.cli.merge:merge_command",
     "export": "dtpt.cli.export:export_command",
+    "analyze": "dtpt.cli.analyze:analyze",
     "cache": "dtpt.cli.cache:app",
 }
 
@@ -33,6 +34,7 @@ SUMMARIES: dict[str, str] = {
     "sweep": "Evaluate a grid of lambda for the regularised methods.",
     "merge": "Join the shards of a run.",
     "export": "Write a run's results, samples or clip_benchmark's JSON.",
+    "analyze": "Dominant dimensions, sensitivity, geometry, image dependence.",
     "cache": "Show, prune or verify the cache of view features.",
 }
 
