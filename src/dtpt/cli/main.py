@@ -1,5 +1,6 @@
 """The `dtpt` command: a table of subcommands, loaded only when they are called."""
 
+import os
 import sys
 
 from cyclopts import App
@@ -54,5 +55,7 @@ def run() -> None:
     except DtptError as error:
         print(f"dtpt: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # the reader (`| head`) has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         sys.exit(130)
