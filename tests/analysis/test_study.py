@@ -1,0 +1,198 @@
+"""From pictures to analysis.json with a tiny random model, and the command."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dtpt.analysis import load_analysis, save_analysis, to_json
+from dtpt.analysis.scores import scores_of_run
+from dtpt.analysis.study import analyse, with_companions
+from dtpt.data import load_dataset
+from dtpt.errors import ReportError, RunError
+from dtpt.methods import resolve_method
+from dtpt.runs import EvalOptions, evaluate
+
+
+def options(dataset, output, **changes):
+    basis = {
+        "model": "tiny",
+        "dataset": (dataset.name,),
+        "method": ("tpt", "d-tpt", "d-tpt@1e9", "c-tpt"),
+        "views": 4,
+        "rho": 0.5,
+        "threads": 1,
+        "quiet": True,
+        "output": output,
+    }
+    return EvalOptions(**{**basis, **changes})
+
+
+@pytest.fixture(scope="module")
+def analysis(tiny_clip, pictures):
+    return analyse(options(pictures, Path("unused")), model=tiny_clip, datasets=[pictures])
+
+
+def test_one_pass_fills_every_part(analysis):
+    (entry,) = analysis.datasets
+    assert (entry.classes, entry.images, entry.failures, entry.dimensions) == (3, 12, 0, 32)
+    assert [chart.masked for chart in entry.sensitivity] == ["product", "text", "image"]
+    assert len(entry.image.profile.mean) == len(entry.sensitivity[0].values) == 32
+    assert [w.original.method for w in entry.without] == ["zero-shot", "tpt"]
+    assert [d.score.method for d in entry.image_dependence] == ["tpt", "d-tpt", "d-tpt", "c-tpt"]
+    assert {g.method for g in entry.geometry} >= {"zero-shot", "d-tpt-static", "c-tpt-static"}
+    assert len(analysis.dispersion.points) == len(entry.geometry)
+    assert any(point.efficient for point in entry.pareto)
+
+
+def test_zero_shot_does_not_move_and_others_do(analysis):
+    moved = {g.label: g.every_class for g in analysis.datasets[0].geometry}
+    assert moved.pop("zero-shot").squared_length == 0
+    for movement in moved.values():
+        assert movement.squared_length > 0
+        total = movement.tangent_share + movement.normal_share + movement.binormal_share
+        assert total == pytest.approx(1.0)
+
+
+def test_static_variant_is_the_limit_of_a_large_lambda(analysis):
+    found = {d.lambda_: d for d in analysis.datasets[0].image_dependence if d.method == "d-tpt"}
+    limit = found[1e9]
+    assert limit.regulariser_agreement > 0.995
+    assert limit.same_sign_all > 0.98
+    assert limit.static.same_prediction == 1.0
+    assert limit.static.confidence_difference < 1e-3
+    (tpt,) = (d for d in analysis.datasets[0].image_dependence if d.method == "tpt")
+    assert tpt.static is None
+    assert tpt.entropy_agreement == 1.0
+    assert tpt.same_sign_all < limit.same_sign_all
+
+
+def test_scores_agree_with_a_run_on_the_same_images(tiny_clip, pictures, tmp_path, analysis):
+    chosen = options(pictures, tmp_path / "run", method=("zero-shot", "tpt+no-tdd", "d-tpt"))
+    with evaluate(chosen, model=tiny_clip, datasets=[pictures]) as run:
+        scores = {s.label: s for s in scores_of_run(run, pictures.name)}
+    mine = {s.label: s for s in analysis.datasets[0].scores}
+    assert len(scores) == 3
+    for label, score in scores.items():
+        assert asdict(mine[label]) == pytest.approx(asdict(score))
+
+
+def test_dominant_dimensions_are_those_of_the_models_features(tiny_clip, pictures, analysis):
+    (entry,) = analysis.datasets
+    features = tiny_clip.encode_image(
+        torch.stack([tiny_clip.preprocess(sample.image.open()) for sample in pictures.samples])
+    )
+    index = int(features.abs().mean(dim=0).argmax())
+    assert entry.image.dominant.index == index
+    assert entry.image.dominant.mean == pytest.approx(float(features[:, index].mean()), abs=1e-5)
+
+
+def test_file_round_trip_keeps_everything(analysis, tmp_path):
+    path = save_analysis(analysis, tmp_path / "new" / "folder")
+    assert load_analysis(path) == analysis == load_analysis(path.parent)
+    assert json.loads(to_json(analysis))["datasets"][0]["gap"]["distance"] > 0
+
+
+def test_foreign_files_are_refused(analysis, tmp_path):
+    with pytest.raises(ReportError, match="dtpt analyze"):
+        load_analysis(tmp_path / "missing.json")
+    path = tmp_path / "analysis.json"
+    path.write_text('{"format": 1}')
+    with pytest.raises(ReportError, match="no analysis of ours"):
+        load_analysis(path)
+    path.write_text(to_json(replace(analysis, format=99)))
+    with pytest.raises(ReportError, match="format 99"):
+        load_analysis(path)
+
+
+def test_templates_are_all_analysed(tiny_clip, pictures, tmp_path):
+    templates = ("a photo of a {}.", "a picture of a {}.")
+    found = analyse(
+        options(pictures, tmp_path, method=("tpt",)),
+        templates=templates,
+        model=tiny_clip,
+        datasets=[pictures],
+    )
+    assert tuple(entry.template for entry in found.datasets) == templates
+    first, second = (entry.text.profile.mean for entry in found.datasets)
+    assert first != second
+    assert len(found.dispersion.points) == 4
+    assert found.dispersion.pearson is not None
+
+
+def test_unreadable_images_are_counted_not_averaged(tiny_clip, own_pictures, tmp_path):
+    (tmp_path / "pictures" / "cat" / "0.png").write_bytes(b"no picture")
+    damaged = load_dataset(own_pictures.name)
+    (entry,) = analyse(
+        options(damaged, tmp_path, method=("zero-shot",)), model=tiny_clip, datasets=[damaged]
+    ).datasets
+    assert (entry.images, entry.failures) == (11, 1)
+    assert entry.scores[0].images == 11
+    assert entry.image_dependence == ()
+    with pytest.raises(RunError, match="cannot be read"):
+        analyse(options(damaged, tmp_path, max_failures=0), model=tiny_clip, datasets=[damaged])
+
+
+def test_several_seeds_are_refused(tiny_clip, pictures, tmp_path):
+    with pytest.raises(RunError, match="one seed"):
+        analyse(options(pictures, tmp_path, seed=(0, 1)), model=tiny_clip, datasets=[pictures])
+
+
+def test_companions_are_added_once():
+    methods = [resolve_method(n) for n in ("d-tpt", "d-tpt@10", "d-tpt-static", "tpt+sals")]
+    names = [(m.name, m.lambda_) for m in with_companions(methods)]
+    assert names == [
+        ("zero-shot", None),
+        ("d-tpt", 1e5),
+        ("d-tpt-static", None),
+        ("d-tpt", 10.0),
+        ("tpt+sals", None),
+        ("zero-shot+no-tdd", None),
+        ("zero-shot+no-idd", None),
+    ]
+
+
+def test_command_prints_tables_and_writes_the_file(
+    tiny_clip, pictures, tmp_path, monkeypatch, capsys
+):
+    from dtpt.cli.main import app
+
+    monkeypatch.setattr("dtpt.clip.loading.load_model", lambda name, device: tiny_clip)
+    words = ["analyze", "--model", "tiny", "--dataset", pictures.name, "--limit", "6"]
+    words += ["--views", "4", "--workers", "0", "--threads", "1", "--method", "tpt,d-tpt"]
+    words += ["--output", str(tmp_path / "out")]
+    app(words)
+    printed = capsys.readouterr()
+    for title in ("Dominant dimensions", "Modality gap", "Sensitivity", "Movement", "first step"):
+        assert title in printed.out
+    assert "Wrote" in printed.err
+    entry = load_analysis(tmp_path / "out").datasets[0]
+    assert entry.images == 6
+    assert f"{100 * entry.scores[0].accuracy:.2f}" in printed.out
+    app([*words, "--json", "--quiet"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["datasets"][0]["images"] == 6
+
+
+def test_order_of_the_images_plays_no_part(tiny_clip, pictures, tmp_path, analysis):
+    turned = replace(pictures, samples=tuple(reversed(pictures.samples)))
+    again = analyse(options(turned, tmp_path), model=tiny_clip, datasets=[turned]).datasets[0]
+    first = analysis.datasets[0]
+    assert again.scores == first.scores
+    np.testing.assert_allclose(again.image.profile.median, first.image.profile.median)
+    np.testing.assert_allclose(again.sensitivity[1].values, first.sensitivity[1].values)
+
+
+def test_a_set_of_one_class_can_be_analysed(tiny_clip, tmp_path):
+    folder = tmp_path / "one" / "cat"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (40, 40), (200, 30, 60)).save(folder / "a.png")
+    data = load_dataset(f"folder:{tmp_path / 'one'}")
+    (entry,) = analyse(options(data, tmp_path), model=tiny_clip, datasets=[data]).datasets
+    assert entry.geometry[0].other_classes is None
+    assert entry.scores[0].accuracy == 1.0
+    assert all(chart.values == (0.0,) * 32 for chart in entry.sensitivity)
