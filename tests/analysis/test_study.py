@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from dtpt.analysis import load_analysis, save_analysis, to_json
+from dtpt.analysis.collect import kept_images
 from dtpt.analysis.scores import scores_of_run
 from dtpt.analysis.study import analyse, with_companions
 from dtpt.data import load_dataset
@@ -196,3 +197,20 @@ def test_a_set_of_one_class_can_be_analysed(tiny_clip, tmp_path):
     assert entry.geometry[0].other_classes is None
     assert entry.scores[0].accuracy == 1.0
     assert all(chart.values == (0.0,) * 32 for chart in entry.sensitivity)
+
+
+def test_only_the_kept_images_enter_quantiles_and_sensitivity(
+    tiny_clip, pictures, tmp_path, analysis, monkeypatch
+):
+    monkeypatch.setattr("dtpt.analysis.study.kept_images", lambda classes, dimensions: 5)
+    chosen = options(pictures, tmp_path, method=("zero-shot",))
+    (entry,) = analyse(chosen, model=tiny_clip, datasets=[pictures]).datasets
+    assert (entry.image.profile.rows, entry.image.profile.quantile_rows) == (12, 5)
+    assert {chart.images for chart in entry.sensitivity} == {5}
+    np.testing.assert_allclose(entry.image.profile.mean, analysis.datasets[0].image.profile.mean)
+
+
+def test_long_class_lists_keep_fewer_images_but_never_too_few():
+    assert kept_images(10, 512) == 2048
+    assert kept_images(1000, 1024) == 256
+    assert 256 < kept_images(1000, 512) < 2048

@@ -1,7 +1,7 @@
 """One pass over the images of a data set that collects what every analysis needs.
 
-Memory is bounded: sums over D dimensions, two numbers per image and method, and the features of at
-most `KEPT_IMAGES` images (the caller chooses them by id, so that order plays no part).
+Memory is bounded: sums over D dimensions, two numbers per image and method, and the features of a
+limited number of images (the caller chooses them by id, so that order plays no part).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,14 @@ from dtpt.methods import ResolvedMethod
 from dtpt.runs.spec import method_label
 from dtpt.tuning import Outcome, Tuner
 
-KEPT_IMAGES = 2048
+# Sensitivity costs images · C · D exponentials per chart; this many take about 20 s on one core.
+KEPT_PRODUCTS = 2 * 10**8
+FEWEST_KEPT, MOST_KEPT = 256, 2048
+
+
+def kept_images(classes: int, dimensions: int) -> int:
+    """Say how many images to keep for quantiles and sensitivity: fewer for long class lists."""
+    return max(FEWEST_KEPT, min(MOST_KEPT, KEPT_PRODUCTS // (classes * dimensions)))
 
 
 class GeometryTotals:

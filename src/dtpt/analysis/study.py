@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dtpt.analysis.collect import KEPT_IMAGES, Collector, MethodTrack
+from dtpt.analysis.collect import Collector, MethodTrack, kept_images
 from dtpt.analysis.dominant import analyse_features, analyse_profile
 from dtpt.analysis.gap import gap_of_centroids
 from dtpt.analysis.image_dependence import compare_with_static, image_dependence
@@ -124,8 +124,8 @@ def _analyse_task(
 def _collect(stage: Stage, setup: Setup, options: EvalOptions, reporter: Reporter) -> Collector:
     """Run all methods on every image; what the image tower computed is cached in any case."""
     dataset, seed = stage.task.dataset, options.seed[0]
-    kept = {sample.id for sample in dataset.limited(KEPT_IMAGES).samples}
     collector = Collector(stage.tuner, with_companions(stage.task.methods))
+    kept = {sample.id for sample in dataset.limited(kept_images(*collector.text.shape)).samples}
     cache = open_cache(setup, stage.task, seed) if options.cache else None
     jobs = (Job(sample, seed) for sample in dataset.samples)
     stream = stream_features(jobs, encoder=stage.encoder, cache=cache, renderer=stage.renderer)
