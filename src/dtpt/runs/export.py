@@ -267,5 +267,5 @@ def safe_name(text: str) -> str:
         >>> safe_name("folder:/tmp/my pets")
         'folder_tmp_my_pets'
     """
-    parts = "".join(c if c.isalnum() or c in "-.@=+" else " " for c in text).split()
-    return "_".join(parts)[:150] or "run"
+    words = "".join(c if c.isalnum() or c in "-.@=+" else " " for c in text).split()
+    return "_".join(filter(None, (word.strip(".") for word in words)))[:150] or "run"

@@ -1,0 +1,152 @@
+"""The commands in processes of their own: exit codes, messages, signals, full disks."""
+
+import json
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tiny_runs import draw_pictures, tiny_clip
+
+from dtpt.cli.main import app
+from dtpt.clip.loading.save import save_model
+from dtpt.errors import RunError
+from dtpt.runs import open_run
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A saved tiny model and a folder of pictures."""
+    folder = tmp_path_factory.mktemp("world")
+    save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
+    draw_pictures(folder / "pictures", per_class=100)
+    return folder
+
+
+def command(world, output, *more, name="eval"):
+    return [
+        *(sys.executable, "-c", "from dtpt.cli.main import run; run()", name),
+        *("--model", f"local-dir:{world / 'tiny'}", "--dataset", f"folder:{world / 'pictures'}"),
+        *("--views", "4", "--workers", "0", "--output", str(output), *more),
+    ]
+
+
+def environment(world):
+    return {**os.environ, "DTPT_CACHE": str(world / "cache"), "OMP_NUM_THREADS": "1"}
+
+
+def start(world, output, *more, **named):
+    return subprocess.Popen(
+        command(world, output, *more),
+        env=environment(world),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **named,
+    )
+
+
+def rows_in(path):
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT count(*) FROM rows").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code):
+    process = start(world, tmp_path, "--method", "tpt")
+    deadline = time.monotonic() + 60
+    while rows_in(tmp_path / "run.sqlite") < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "Resume with:" in errors
+    assert "Traceback" not in errors
+    assert f"--output {tmp_path}" in errors
+    with open_run(tmp_path) as run:
+        assert 3 <= len(run.rows()) < 300
+        assert run.sessions()[0]["seconds"] > 0  # closed in order
+
+
+def call(world, output, *more):
+    """Run the command in this process, where torch is loaded already."""
+    app(command(world, output, *more)[3:], exit_on_error=False, result_action="return_value")
+
+
+@pytest.fixture
+def shared_cache(world, monkeypatch):
+    monkeypatch.setenv("DTPT_CACHE", str(world / "cache"))
+
+
+def test_evaluation_prints_the_paper_units_and_writes_fractions(
+    world, tmp_path, capsys, shared_cache
+):
+    options = ("--limit", "12", "--seed", "0", "1", "--threads", "1")
+    call(world, tmp_path, "--method", "zero-shot,tpt", *options)
+    output, errors = capsys.readouterr()
+    document = json.loads((tmp_path / "results.json").read_text())
+    (entry,) = document["results"].values()
+    accuracy = entry["tpt"]["mean"]["accuracy"]
+    assert 0 <= accuracy <= 1
+    assert f"{accuracy * 100:.2f}" in output
+    assert "AURC" in output
+    assert "12/12 images" in errors
+    assert len((next(tmp_path.glob("samples_*.jsonl"))).read_text().splitlines()) == 48
+    with pytest.raises(RunError, match="zero-shot, tpt → d-tpt@100000"):
+        call(world, tmp_path, "--method", "d-tpt", *options)
+
+
+def test_shards_are_evaluated_merged_and_exported(world, tmp_path, capsys, shared_cache):
+    options = ("--method", "tpt", "--limit", "12", "--threads", "1", "--quiet")
+    for shard in ("1/2", "2/2"):
+        call(world, tmp_path, *options, "--shard", shard)
+        assert not (tmp_path / "results.json").exists()
+    for arguments in (["merge", str(tmp_path)], ["export", str(tmp_path), "--format", "jsonl"]):
+        app(arguments, exit_on_error=False, result_action="return_value")
+    assert json.loads((tmp_path / "results.json").read_text())["complete"] is True
+    assert "samples_folder" in capsys.readouterr().out
+
+
+def test_sweep_evaluates_the_grid(world, tmp_path, capsys, shared_cache):
+    arguments = command(world, tmp_path, "--limit", "3", "--threads", "1", name="sweep")[3:]
+    app([*arguments, "--method", "tpt,d-tpt"], exit_on_error=False, result_action="return_value")
+    with open_run(tmp_path) as run:
+        assert len(run.cells) == 8
+        assert run.is_complete
+    assert "d-tpt@1000000" in capsys.readouterr().out
+
+
+def limit_file_size():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+
+def test_full_disk_is_one_sentence_and_what_was_finished_stays(world, tmp_path):
+    process = start(
+        world, tmp_path, "--method", "tpt,c-tpt,d-tpt", "--no-cache", preexec_fn=limit_file_size
+    )
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2, errors
+    assert "Traceback" not in errors
+    assert str(tmp_path / "run.sqlite") in errors
+    assert "free some space" in errors
+    with open_run(tmp_path) as run:
+        stored = len(run.rows(method="tpt"))
+    assert 0 < stored < 300
+    call(world, tmp_path, "--method", "tpt,c-tpt,d-tpt", "--quiet", "--threads", "1")
+    with open_run(tmp_path) as run:
+        assert run.is_complete
+        assert run.sessions()[-1]["encoded_images"] <= 300 - stored
+
+
+def test_folder_that_cannot_be_written_is_one_sentence(world):
+    with pytest.raises(RunError, match="Cannot write /proc/nowhere"):
+        call(world, Path("/proc/nowhere"), "--limit", "3")
