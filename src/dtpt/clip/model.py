@@ -70,7 +70,7 @@ class Clip(nn.Module):
         """The factor that multiplies cosines (the paper's τ), about 100 for CLIP."""
         return float(self.log_logit_scale.detach().double().exp())
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode_image(self, pixels: Tensor) -> Tensor:
         """Image features: (N, 3, S, S) pixels -> (N, D), L2-normalised, in the weights' dtype."""
         pixels = pixels.to(self.device, self.dtype)
@@ -79,7 +79,7 @@ class Clip(nn.Module):
             features = self.visual(pixels)
         return F.normalize(features.to(self.dtype), dim=-1)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         """Text features of whole prompts: (C, D), L2-normalised."""
         tokens = self.tokenize(texts)
