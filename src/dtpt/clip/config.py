@@ -39,7 +39,7 @@ class ResNetConfig(_Frozen):
 
 
 class SmallResNetConfig(_Frozen):
-    """A ResNet for small pictures: two strided convolutions, plain blocks, attention pool.
+    """A ResNet for small pictures: two strided convolutions, plain blocks, mean pool.
 
     Stage k has `layers[k]` blocks of `widths[k]` channels; every stage but the first halves the
     side, which is `image_size / 4` after the stem.
@@ -50,7 +50,6 @@ class SmallResNetConfig(_Frozen):
     stem_width: PositiveInt
     widths: tuple[PositiveInt, ...]
     layers: tuple[PositiveInt, ...]
-    heads: PositiveInt
 
 
 class TextConfig(_Frozen):
