@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hub_server import running_hub
 from safetensors.torch import save
-from tiny_checkpoints import tiny_config, tiny_weights
+from tiny_checkpoints import OPEN_CLIP, tiny_config, tiny_weights
 
 from dtpt.clip.loading.catalog import architecture
 from dtpt.clip.loading.filenames import wanted_files, weight_file
@@ -42,21 +42,13 @@ except DtptError as error:
     print(json.dumps({"error": str(error)}))
 assert "torch" not in sys.modules
 """
-CONFIG = {
-    "model_cfg": {
-        "embed_dim": 32,
-        "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8},
-        "text_cfg": {"width": 64, "heads": 1, "layers": 2},
-    },
-    "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
-}
 
 
 @pytest.fixture(scope="module")
 def repository():
     weights = tiny_weights()
     return {
-        "open_clip_config.json": json.dumps(CONFIG).encode(),
+        "open_clip_config.json": json.dumps(OPEN_CLIP).encode(),
         "open_clip_model.safetensors": save(weights),
         "open_clip_pytorch_model.bin": b"a pickle that must never be downloaded",
         "README.md": b"not needed",

@@ -117,7 +117,7 @@ def test_own_folder_round_trips(tmp_path, pixels, tower, dtype):
 
 
 def test_own_folder_keeps_the_small_tower_and_its_memory_order(tmp_path, pixels):
-    vision = SmallResNetConfig(image_size=32, stem_width=8, widths=(16, 32), layers=(1, 1), heads=2)
+    vision = SmallResNetConfig(image_size=32, stem_width=8, widths=(16, 32), layers=(1, 1))
     base = tiny_model()
     config = base.config.model_copy(update={"vision": vision})
     model = Clip(config, tokenizer=base.tokenizer, preprocessing=base.preprocessing)

@@ -22,6 +22,14 @@ PREPROCESSOR = {
     "resample": 3,
     "size": {"shortest_edge": 32},
 }
+OPEN_CLIP = {
+    "model_cfg": {
+        "embed_dim": 32,
+        "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8},
+        "text_cfg": {"width": 64, "heads": 1, "layers": 2},
+    },
+    "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+}
 
 
 def tiny_config(tower: str = "vit", activation: str = "gelu") -> ClipConfig:

@@ -17,14 +17,22 @@ SHOWN = 5
 
 
 def skeleton(checkpoint: Checkpoint, *, image_autocast: bool = False) -> Clip:
-    """The model without memory (on the `meta` device): shapes to compare with and to fill."""
-    with torch.device("meta"):
-        model = Clip(
-            checkpoint.config,
-            tokenizer=checkpoint.tokenizer,
-            preprocessing=checkpoint.preprocessing,
-            image_autocast=image_autocast,
-        )
+    """The model without memory (on the `meta` device): shapes to compare with and to fill.
+
+    Raises:
+        CheckpointError: the config's numbers do not fit together.
+    """
+    try:
+        with torch.device("meta"):
+            model = Clip(
+                checkpoint.config,
+                tokenizer=checkpoint.tokenizer,
+                preprocessing=checkpoint.preprocessing,
+                image_autocast=image_autocast,
+            )
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{checkpoint.origin}: no model has this config: {reason}") from error
     return model.eval().requires_grad_(False)
 
 

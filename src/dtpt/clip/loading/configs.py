@@ -65,7 +65,7 @@ def from_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ClipConfig:
     _refuse_foreign(vision, _OPEN_CLIP_VISION, origin=f"{origin}: vision_cfg")
     _refuse_foreign(text, _OPEN_CLIP_TEXT, origin=f"{origin}: text_cfg")
     try:
-        width = text.get("width", 512)
+        width = _number(text, "width", 512)
         fields = {
             "embed_dim": model_cfg.get("embed_dim"),
             "activation": "quick_gelu" if model_cfg.get("quick_gelu", False) else "gelu",
@@ -76,10 +76,10 @@ def from_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ClipConfig:
                 "width": width,
                 "layers": text.get("layers", 12),
                 "heads": text.get("heads", 8),
-                "mlp_width": int(width * text.get("mlp_ratio", 4.0)),
+                "mlp_width": int(width * _number(text, "mlp_ratio", 4.0)),
             },
         }
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise CheckpointError(f"{origin} is malformed: {error}") from error
     return build_config(fields, origin=origin)
 
@@ -98,8 +98,8 @@ def from_dtpt(document: Mapping[str, Any], *, origin: str) -> ClipConfig:
 
 
 def _open_clip_vision(vision: Mapping[str, Any]) -> dict[str, Any]:
-    width, layers = vision.get("width", 768), vision.get("layers", 12)
-    image_size, head_width = vision.get("image_size", 224), vision.get("head_width", 64)
+    width, layers = _number(vision, "width", 768), vision.get("layers", 12)
+    image_size, head_width = vision.get("image_size", 224), _number(vision, "head_width", 64)
     if isinstance(image_size, list):
         image_size = image_size[0] if len(set(image_size)) == 1 else image_size
     if isinstance(layers, list):
@@ -113,8 +113,16 @@ def _open_clip_vision(vision: Mapping[str, Any]) -> dict[str, Any]:
         "width": width,
         "layers": layers,
         "heads": width // head_width,
-        "mlp_width": int(width * vision.get("mlp_ratio", 4.0)),
+        "mlp_width": int(width * _number(vision, "mlp_ratio", 4.0)),
     }
+
+
+def _number(section: Mapping[str, Any], name: str, default: float) -> float:
+    """A number to compute with; a text here could be repeated without end."""
+    value = section.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} {value!r} is no number")
+    return value
 
 
 def from_transformers(config: Mapping[str, Any], *, origin: str) -> ClipConfig:
@@ -151,7 +159,8 @@ def open_clip_end(text_cfg: Mapping[str, Any]) -> object:
     """Id of the token where open_clip reads the text feature, or LARGEST_ID."""
     pooling = text_cfg.get("pool_type", "argmax")
     places = {"argmax": LARGEST_ID, "eos": text_cfg.get("eos_id", 2)}
-    return places.get(pooling, f"of pool_type {pooling!r}")
+    known = isinstance(pooling, str) and pooling in places
+    return places[pooling] if known else f"of pool_type {pooling!r}"
 
 
 def transformers_end(config: Mapping[str, Any], *, origin: str) -> object:
@@ -171,7 +180,7 @@ def _hf_tower(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hf_activation(text: Any, vision: Any, *, origin: str) -> Activation:
-    if text != vision or text not in _HF_ACTIVATIONS:
+    if text != vision or not isinstance(text, str) or text not in _HF_ACTIVATIONS:
         raise CheckpointError(
             f"{origin}: hidden_act {text!r} (text) and {vision!r} (vision); both towers must have "
             "'quick_gelu' or both 'gelu'."
@@ -223,27 +232,28 @@ def build_config(fields: Mapping[str, Any], *, origin: str) -> ClipConfig:
 
 def check_limits(config: ClipConfig, *, origin: str) -> None:
     """Bound the sizes (a billion layers would take for ever) and check that heads divide widths."""
-    vision, text = config.vision, config.text
-    widths, layers = _vision_sizes(config)
+    text, widths, layers = config.text, [config.text.mlp_width], [config.text.layers]
+    split, epsilons = [(text.width, text.heads)], [text.norm_eps]
+    vision = config.vision
+    if vision.kind == "vit":
+        widths, layers = [*widths, vision.mlp_width, vision.patch_size], [*layers, vision.layers]
+        split, epsilons = [*split, (vision.width, vision.heads)], [*epsilons, vision.norm_eps]
+    elif vision.kind == "resnet":
+        layers, split = [*layers, *vision.layers], [*split, (32 * vision.width, vision.heads)]
+    else:
+        widths, layers = [*widths, vision.stem_width, *vision.widths], [*layers, *vision.layers]
+    widths += [config.embed_dim, *(width for width, _ in split)]
     limits = [
-        ("layers", max(text.layers, *layers), 256),
-        ("width", max(text.width, text.mlp_width, config.embed_dim, *widths), 65536),
+        ("layers", max(layers), 256),
+        ("number of stages", len(layers), 16),
+        ("width", max(widths), 65536),
         ("image_size", vision.image_size, 4096),
         ("vocab_size", text.vocab_size, 4_000_000),
         ("context_length", text.context_length, 65536),
+        *(("norm_eps", epsilon, 1) for epsilon in epsilons),
     ]
     for name, value, limit in limits:
-        if value > limit:
+        if not 0 < value <= limit:
             raise CheckpointError(f"{origin}: {name} {value} is beyond any CLIP ({limit}).")
-    if text.width % text.heads or widths[-1] % vision.heads:
+    if any(width % heads for width, heads in split):
         raise CheckpointError(f"{origin}: the number of heads does not divide the width.")
-
-
-def _vision_sizes(config: ClipConfig) -> tuple[list[int], list[int]]:
-    """Widths (the one that attention splits into heads comes last) and layer counts."""
-    vision = config.vision
-    if vision.kind == "vit":
-        return [vision.mlp_width, vision.width], [vision.layers, vision.layers]
-    if vision.kind == "resnet":
-        return [vision.width, 32 * vision.width], list(vision.layers)
-    return [vision.stem_width, *vision.widths], [len(vision.widths), *vision.layers]

@@ -40,7 +40,7 @@ _MARKS = {"model_cfg": OPEN_CLIP_CONFIG, "model_type": TRANSFORMERS_CONFIG, "for
 
 
 @dataclass(frozen=True)
-class _Opened:
+class Opened:
     """Weights under whatever names, and the activation that the file itself states."""
 
     weights: Weights
@@ -59,7 +59,7 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is no file.")
-    opened = _open(path)
+    opened = open_weights(path)
     tensors = to_openai_names(opened.weights, origin=str(path))
     beside = _config_beside(path)
     if beside is not None:
@@ -80,22 +80,22 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     return Checkpoint(str(path), config, tensors, tokenizer, preprocessing)
 
 
-def _open(path: Path) -> _Opened:
+def open_weights(path: Path) -> Opened:
     """Tell the format by the first bytes, not by the suffix."""
     if is_archive(path):
         if is_torchscript(path):
             script = read_torchscript(path)
-            return _Opened(script.weights, script.activation)
-        return _Opened(read_state_dict(path), None)
+            return Opened(script.weights, script.activation)
+        return Opened(read_state_dict(path), None)
     with path.open("rb") as file:
         head = file.read(16)
     if head[8:9] != b"{":
         if head[:1] != b"\x80":
             lfs = " It is a Git LFS pointer: run `git lfs pull`." if head[:8] == b"version " else ""
             raise CheckpointError(f"{path} is neither safetensors nor written by torch.{lfs}")
-        return _Opened(read_state_dict(path), None)
+        return Opened(read_state_dict(path), None)
     weights, metadata = read_safetensors(path)
-    return _Opened(weights, metadata.get("activation"))
+    return Opened(weights, metadata.get("activation"))
 
 
 def _config_beside(path: Path) -> tuple[Path, str] | None:
