@@ -96,20 +96,52 @@ def bootstrap_intervals(
         >>> sorted(found), found["accuracy"].high
         (['accuracy', 'aece', 'augrc', 'aurc', 'ece', 'mce'], 1.0)
     """
+    draws = bootstrap_draws(
+        confidence,
+        correct,
+        generator=generator,
+        losses=losses,
+        bins=bins,
+        closed=closed,
+        aece_bins=aece_bins,
+        resamples=resamples,
+    )
+    return {name: percentile_interval(values, level=level) for name, values in draws.items()}
+
+
+def bootstrap_draws(
+    confidence: npt.ArrayLike,
+    correct: npt.ArrayLike,
+    *,
+    generator: np.random.Generator,
+    losses: Mapping[str, npt.ArrayLike] | None = None,
+    bins: int = 20,
+    closed: Closed = "right",
+    aece_bins: int | None = None,
+    resamples: int = 1000,
+) -> dict[str, FloatArray]:
+    """Return what `bootstrap_intervals` summarises: each metric for each resample.
+
+    Samples are drawn by their position in the input, so that two methods on the same samples with
+    equally seeded generators see the same draws, whatever their confidences.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> bootstrap_draws([0.9, 0.8], [1, 0], generator=rng, resamples=5)["accuracy"].shape
+        (5,)
+    """
     check_count(resamples, "resamples")
     mass_bins = check_count(bins if aece_bins is None else aece_bins, "aece_bins")
     prepared = _prepare(confidence, correct, bins, closed)
     extra = _sorted_losses(losses or {}, prepared.order)
     draws: dict[str, list[FloatArray]] = {}
-    for counts in _resampled_counts(len(prepared.order), resamples, generator):
+    for drawn in _resampled_counts(len(prepared.order), resamples, generator):
+        counts = drawn[:, prepared.order]
         found = _metrics_of_counts(counts, prepared, mass_bins)
         found |= {name: counts @ values / len(values) for name, values in extra.items()}
         for name, values in found.items():
             draws.setdefault(name, []).append(values)
-    return {
-        name: percentile_interval(np.concatenate(parts), level=level)
-        for name, parts in draws.items()
-    }
+    return {name: np.concatenate(parts) for name, parts in draws.items()}
 
 
 def percentile_interval(draws: FloatArray, *, level: float) -> Interval:

@@ -1,24 +1,22 @@
 """The reliability diagram: accuracy against confidence, with how many samples stand behind it.
 
 Readable without colour: accuracy is a filled bar, the gap to perfect calibration a hatched one with
-a dashed outline, and the histogram below shows which bars rest on few samples. The two colours are
-the blue and orange that colour-blind readers tell apart.
+a dashed outline, and the histogram below shows which bars rest on few samples.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.metrics import ReliabilityBins
+from dtpt.report.figures.style import BLUE, GREY, INK, ORANGE, add_legend, new_figure, tidy
 
-BLUE = "#0072B2"
-ORANGE = "#D55E00"
-GREY = "#555555"
+AxesPair = tuple[Axes, Axes]
 
 
-def reliability_diagram(
-    bins: ReliabilityBins, *, title: str = ""
-) -> tuple[Figure, tuple[Axes, Axes]]:
+def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> tuple[Figure, AxesPair]:
     """Draw accuracy per confidence bin above a histogram of confidence.
 
     The figure belongs to no pyplot session: save it with `figure.savefig(path)`.
@@ -36,13 +34,50 @@ def reliability_diagram(
         >>> len(axes)
         2
     """
-    figure = Figure(figsize=(4.2, 5.0), layout="constrained")
+    figure = new_figure(4.2, 5.0)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    _draw_pair(upper, lower, bins, title=title)
+    add_legend(upper, loc="upper left")
+    add_legend(lower)
+    return figure, (upper, lower)
+
+
+def reliability_row(
+    panels: Sequence[tuple[str, ReliabilityBins]], *, title: str = ""
+) -> tuple[Figure, list[AxesPair]]:
+    """Draw the diagrams of several methods side by side on common axes.
+
+    Args:
+        panels: (heading, bins) of each method.
+        title: shown above all; empty for none.
+
+    Returns:
+        The figure and its (diagram, histogram) pairs, in the order given.
+    """
+    figure = new_figure(max(2.05 * len(panels), 3.2), 3.5)
+    grid = figure.subplots(
+        2, len(panels), sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False
+    )
+    pairs = [(grid[0, column], grid[1, column]) for column in range(len(panels))]
+    for column, ((heading, bins), (upper, lower)) in enumerate(zip(panels, pairs, strict=True)):
+        _draw_pair(upper, lower, bins, title=heading)
+        if column:
+            upper.set_ylabel("")
+            lower.set_ylabel("")
+    lower_labels = [pair[1] for pair in pairs]
+    lower_labels[0].set_ylabel("share")
+    add_legend(pairs[0][0], loc="upper left")
+    if title:
+        figure.suptitle(title, fontsize=10, color=INK)
+    return figure, pairs
+
+
+def _draw_pair(upper: Axes, lower: Axes, bins: ReliabilityBins, *, title: str) -> None:
     _draw_accuracy(upper, bins)
     _draw_histogram(lower, bins)
-    if title:
-        upper.set_title(title)
-    return figure, (upper, lower)
+    upper.set_title(title)
+    for axes in (upper, lower):
+        tidy(axes)
 
 
 def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
@@ -56,8 +91,8 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
         width[used],
         align="edge",
         facecolor=BLUE,
-        edgecolor="black",
-        linewidth=0.6,
+        edgecolor=INK,
+        linewidth=0.5,
         label="accuracy",
     )
     axes.bar(
@@ -71,11 +106,10 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
         hatch="////",
         linestyle="--",
         linewidth=0.8,
-        label="gap to mean confidence",
+        label="gap",
     )
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1.2, label="perfect")
+    axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0, label="perfect")
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    axes.legend(loc="upper left", frameon=False, fontsize="small")
 
 
 def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
@@ -85,13 +119,13 @@ def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
         bins.count / total,
         np.diff(bins.edges),
         align="edge",
-        color="#BBBBBB",
-        edgecolor="black",
-        linewidth=0.6,
+        color=GREY,
+        alpha=0.6,
+        edgecolor=INK,
+        linewidth=0.5,
     )
     mean_confidence = float(np.nansum(bins.count * np.nan_to_num(bins.mean_confidence)) / total)
     accuracy = float(np.nansum(bins.count * np.nan_to_num(bins.accuracy)) / total)
     axes.axvline(mean_confidence, color=ORANGE, linestyle="--", label="mean confidence")
     axes.axvline(accuracy, color=BLUE, linestyle="-", label="accuracy")
     axes.set(xlabel="confidence", ylabel=f"share of {total:,}")
-    axes.legend(loc="best", frameon=False, fontsize="small")

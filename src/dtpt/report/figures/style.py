@@ -1,0 +1,94 @@
+"""The one style of all figures: colours, dashes, markers, hatches, and how axes look.
+
+The colours are of middle lightness, so that they stand out on white paper and on a dark screen;
+neighbours differ in lightness too. `INK` and `RULE` are replaced by the page's own colours when a
+figure is put into HTML.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK = "#1b1f24"
+RULE = "#c6cbd2"
+PAPER = "#ffffff"
+BLUE = "#2c7fb8"
+ORANGE = "#d9612b"
+GREEN = "#2f9e77"
+PURPLE = "#a5609b"
+GOLD = "#c2951a"
+GREY = "#85898f"
+
+Place = Literal["best", "upper left", "upper right", "lower right"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """How one method looks in every figure."""
+
+    colour: str
+    marker: str
+    dash: str | tuple[int, tuple[float, ...]]
+    hatch: str
+
+
+# The paper's five methods always look the same; others take the styles that follow.
+_FIXED = {
+    "zero-shot": Series(GREY, "o", "-", ""),
+    "tpt": Series(ORANGE, "s", (0, (5, 2)), "////"),
+    "c-tpt": Series(GREEN, "^", (0, (5, 1.5, 1, 1.5)), "...."),
+    "o-tpt": Series(PURPLE, "D", (0, (1, 1.3)), "xxxx"),
+    "d-tpt": Series(BLUE, "P", "-", "\\\\\\\\"),
+}
+_FURTHER = (
+    Series(GOLD, "v", (0, (7, 2, 1, 2)), "++++"),
+    Series(INK, "X", (0, (3, 3)), "oo"),
+    Series(ORANGE, "<", (0, (2, 2)), "--"),
+    Series(GREEN, ">", (0, (8, 2)), "||"),
+    Series(PURPLE, "h", (0, (4, 1, 1, 1, 1, 1)), "**"),
+    Series(BLUE, "d", (0, (1, 2)), "OO"),
+)
+
+
+def series(method: str, number: int = 0) -> Series:
+    """Return the look of a method; `number` chooses among the spare looks for unknown ones."""
+    return _FIXED.get(method) or _FURTHER[number % len(_FURTHER)]
+
+
+def series_for(methods: list[str]) -> dict[str, Series]:
+    """Return looks for several methods, all different as long as there are enough."""
+    others = [name for name in dict.fromkeys(methods) if name not in _FIXED]
+    return {name: series(name, others.index(name) if name in others else 0) for name in methods}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure (inches) that belongs to no pyplot session."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+
+
+def tidy(axes: Axes, *, grid: str = "y") -> None:
+    """Take away what carries no information; draw faint rules along one or both axes."""
+    axes.set_facecolor("none")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(INK)
+        axes.spines[side].set_linewidth(0.8)
+    axes.tick_params(colors=INK, labelsize=8, width=0.8, length=3)
+    axes.xaxis.label.set(color=INK, fontsize=9)
+    axes.yaxis.label.set(color=INK, fontsize=9)
+    axes.title.set(color=INK, fontsize=10)
+    axes.set_axisbelow(True)
+    if grid in ("x", "both"):
+        axes.xaxis.grid(True, color=RULE, linewidth=0.6)
+    if grid in ("y", "both"):
+        axes.yaxis.grid(True, color=RULE, linewidth=0.6)
+
+
+def add_legend(axes: Axes, *, loc: Place = "best", columns: int = 1) -> None:
+    """Add a legend without frame in the style's ink."""
+    found = axes.legend(loc=loc, ncols=columns, frameon=False, fontsize=8, handlelength=2.4)
+    for text in found.get_texts():
+        text.set_color(INK)

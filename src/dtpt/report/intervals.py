@@ -1,0 +1,42 @@
+"""Bootstrap intervals of table entries: pictures are drawn again, everything else stays.
+
+The same draws are used for every seed of a set, because seeds share their pictures; sets are drawn
+independently of each other.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dtpt.metrics import Interval
+from dtpt.metrics.bootstrap import bootstrap_draws, percentile_interval
+from dtpt.report.cells import CellScore
+from dtpt.report.tables import FloatArray, IntervalOf
+
+
+def interval_by_bootstrap(resamples: int, *, level: float = 0.95, seed: int = 0) -> IntervalOf:
+    """Return the function that gives a mean over (sets × seeds) cells its interval.
+
+    Args:
+        resamples: Number of draws.
+        level: Coverage.
+        seed: Of the drawing; each set has its own stream.
+    """
+    known: dict[int, dict[str, FloatArray]] = {}
+
+    def draws(cell: CellScore) -> dict[str, FloatArray]:
+        if id(cell) not in known:
+            name = [seed, *cell.dataset.encode()]
+            known[id(cell)] = bootstrap_draws(
+                cell.confidence,
+                cell.correct,
+                generator=np.random.default_rng(name),
+                resamples=resamples,
+            )
+        return known[id(cell)]
+
+    def interval(cells: Sequence[Sequence[CellScore]], metric: str) -> Interval | None:
+        per_set = [np.mean([draws(cell)[metric] for cell in row], axis=0) for row in cells]
+        return percentile_interval(np.mean(per_set, axis=0), level=level)
+
+    return interval

@@ -1,0 +1,147 @@
+"""The most confident mistakes, with their pictures where the data can still be opened."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from dtpt.data import Dataset, load_dataset
+from dtpt.errors import DtptError
+from dtpt.report.cells import Block, Gathered, Source
+from dtpt.runs.schema import Cell, connect_for_reading, explained
+
+SIDE = 132  # pixels of the longer side on the page
+_QUERY = """
+SELECT sample, label, prediction, confidence, zero_shot_prediction, zero_shot_confidence
+FROM rows WHERE cell = ? AND status = 'ok' AND prediction != label
+ORDER BY confidence DESC, sample LIMIT ?
+"""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that the model was sure of.
+
+    Attributes:
+        dataset: Name of the set.
+        sample: Id of the picture.
+        truth: Name of the true class.
+        answer: Name of the predicted class.
+        confidence: Fraction.
+        untuned: What the untuned prompt says.
+        untuned_confidence: Fraction.
+        picture: `data:` URI of a small picture; empty when it cannot be opened.
+    """
+
+    dataset: str
+    sample: str
+    truth: str
+    answer: str
+    confidence: float
+    untuned: str
+    untuned_confidence: float
+    picture: str = ""
+
+
+def chosen_method(block: Block) -> tuple[str, float | None]:
+    """Return the method whose mistakes are shown: D-TPT where it was run, else the last one."""
+    methods = block.labels_of(block.datasets)
+    preferred = [pair for pair in methods if pair[0] == "d-tpt"]
+    return preferred[0] if preferred else methods[-1]
+
+
+def worst_mistakes(
+    gathered: Gathered, block: Block, *, count: int = 12, data_root: Path | None = None
+) -> list[Mistake]:
+    """Return the most confident mistakes of a block's chosen method under its first seed.
+
+    Pictures are opened through the data set; where that fails the mistake is listed without one.
+    """
+    method, _ = chosen_method(block)
+    found: list[Mistake] = []
+    for source in gathered.sources:
+        if source.spec.model.fingerprint == block.fingerprint:
+            found += _of_source(source, block, method, count)
+    unique = {(m.dataset, m.sample): m for m in found}
+    ranked = sorted(unique.values(), key=lambda m: (-m.confidence, m.dataset, m.sample))[:count]
+    return _with_pictures(ranked, block, data_root)
+
+
+def _of_source(source: Source, block: Block, method: str, count: int) -> list[Mistake]:
+    cells = [
+        Cell(entry.name, m.name, m.lambda_, block.seeds[0], block.template)
+        for entry in source.spec.datasets
+        for m in entry.methods
+        if m.name == method
+    ]
+    connection = connect_for_reading(source.path)
+    try:
+        with explained(source.path):
+            rows = [
+                (cell.dataset, *row)
+                for cell in cells
+                for row in connection.execute(_QUERY, (cell.key, count))
+            ]
+    finally:
+        connection.close()
+    mistakes = []
+    for dataset, sample, label, prediction, confidence, untuned, untuned_confidence in rows:
+        names = source.classes[dataset]
+        truth, answer, before = (_name(names, i) for i in (label, prediction, untuned))
+        mistakes.append(
+            Mistake(dataset, sample, truth, answer, confidence, before, untuned_confidence or 0.0)
+        )
+    return mistakes
+
+
+def _name(names: Sequence[str], index: int | None) -> str:
+    if index is None:
+        return ""
+    return names[index] if 0 <= index < len(names) else f"class {index}"
+
+
+def _with_pictures(
+    mistakes: Sequence[Mistake], block: Block, data_root: Path | None
+) -> list[Mistake]:
+    opened: dict[str, Dataset | None] = {}
+    result = []
+    for mistake in mistakes:
+        if mistake.dataset not in opened:
+            entry = block.datasets[mistake.dataset]
+            opened[mistake.dataset] = _open(entry.name, entry.presentation, data_root)
+        picture = _picture(opened[mistake.dataset], mistake.sample)
+        result.append(Mistake(**{**mistake.__dict__, "picture": picture}))
+    return result
+
+
+def _open(name: str, presentation: str | None, data_root: Path | None) -> Dataset | None:
+    """Load a data set, or None when it is not on this machine."""
+    try:
+        return load_dataset(name, data_root=data_root, presentation=presentation, strict=False)
+    except DtptError:
+        return None
+
+
+def _picture(dataset: Dataset | None, sample_id: str) -> str:
+    """Return one picture, made small, as a data URI; empty when it cannot be opened."""
+    if dataset is None:
+        return ""
+    sample = next((s for s in dataset.samples if s.id == sample_id), None)
+    if sample is None:
+        return ""
+    try:
+        return data_uri(sample.image.open())
+    except DtptError:
+        return ""
+
+
+def data_uri(image: Image.Image) -> str:
+    """Return a picture, at most 132 pixels wide and high, as a JPEG in a data URI."""
+    small = image.convert("RGB")
+    small.thumbnail((SIDE * 2, SIDE * 2))
+    stream = io.BytesIO()
+    small.save(stream, format="JPEG", quality=82)
+    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode()

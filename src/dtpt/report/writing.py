@@ -1,0 +1,98 @@
+"""Write a report: page, card, tables and figures into one folder, each file atomically."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtpt.analysis.files import load_analysis
+from dtpt.errors import ReportError
+from dtpt.files import write_atomically
+from dtpt.report.card import run_card
+from dtpt.report.content import Content, compose
+from dtpt.report.drawing import Drawing
+from dtpt.report.gather import gather
+from dtpt.report.layout import csv_text, latex, markdown
+from dtpt.report.page import render_page
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """Where a report was written, and what it says.
+
+    Attributes:
+        page: The HTML page.
+        card: The Markdown card.
+        files: Everything written, page and card included.
+        content: The report as data.
+    """
+
+    page: Path
+    card: Path
+    files: tuple[Path, ...]
+    content: Content
+
+
+def write_report(
+    runs: Sequence[Path | str],
+    output: Path | str,
+    *,
+    analysis: Path | str | None = None,
+    extra: Sequence[Drawing] = (),
+    bootstrap: int = 0,
+    data_root: Path | None = None,
+    title: str = "",
+) -> WrittenReport:
+    """Make the report of some runs.
+
+    Args:
+        runs: Run folders, folders of shards, or SQLite files.
+        output: Folder for the report; made when missing.
+        analysis: File (or folder) of `dtpt analyze`.
+        extra: Further figures, shown first.
+        bootstrap: Resamples for 95 % confidence intervals; 0 for none.
+        data_root: Where the pictures of mistakes are looked for; `$DTPT_DATA` when not given.
+        title: Headline; made from models and sets when empty.
+
+    Raises:
+        ReportError: Runs that must not be put together, nothing to report, or no way to write.
+    """
+    if bootstrap < 0:
+        raise ReportError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
+    found = load_analysis(analysis) if analysis is not None else None
+    folder = Path(output)
+    content = compose(
+        gather(runs),
+        output=folder,
+        analysis=found,
+        extra=extra,
+        bootstrap=bootstrap,
+        data_root=data_root,
+        title=title,
+    )
+    files = _files(content)
+    paths = [_save(folder / name, data) for name, data in files.items()]
+    return WrittenReport(folder / "index.html", folder / "card.md", tuple(paths), content)
+
+
+def _files(content: Content) -> dict[str, bytes]:
+    """Return every file of the report by its name."""
+    tables = content.tables
+    files = {
+        "index.html": render_page(content).encode(),
+        "card.md": run_card(content).encode(),
+        "tables.md": "\n".join(markdown(table) for table in tables).encode(),
+        "tables.tex": "\n".join(latex(table) for table in tables).encode(),
+        "tables.csv": csv_text(tables).encode(),
+    }
+    for drawing in [*content.drawings, *content.analysis_drawings]:
+        files[f"figures/{drawing.key}.svg"] = drawing.svg.encode()
+    return files
+
+
+def _save(path: Path, data: bytes) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise ReportError(f"Cannot write {path}: {error.strerror or error}.") from error
+    return path

@@ -1,0 +1,116 @@
+"""Runs written by hand through the store, so that every expected number is known."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dtpt.runs.schema import Cell
+from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
+from dtpt.runs.store import MAIN_STORE, Answer, SampleInfo, Store, cells_of
+
+TUNING = {"steps": 1, "learning_rate": 0.005, "weight_decay": 0.01, "rho": 0.1, "entropy": "of-mean"}
+FIVE = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0), ("d-tpt", 1e5))
+
+Says = Callable[[Cell, int], tuple[bool, float]]
+"""Whether the answer to picture i of a cell is right, and how confident it is."""
+
+
+def dataset(
+    name: str = "pets",
+    *,
+    samples: int = 4,
+    family: str = "fine-grained",
+    methods: Sequence[tuple[str, float | None]] = FIVE,
+    fingerprint: str = "",
+    limit: int | None = None,
+    classes: int = 3,
+) -> DatasetSpec:
+    return DatasetSpec(
+        name=name,
+        fingerprint=fingerprint or f"{name}-fingerprint",
+        classes=classes,
+        samples=samples,
+        family=family,
+        limit=limit,
+        methods=tuple(MethodSpec(name=m, lambda_=weight) for m, weight in methods),
+        views={"count": 64, "augmix": True},
+    )
+
+
+def write_run(
+    folder: Path,
+    datasets: Sequence[DatasetSpec],
+    says: Says,
+    *,
+    model: str = "tiny",
+    seeds: Sequence[int] = (0,),
+    template: str = "a photo of a {}.",
+    context: str | None = None,
+    tuning: Mapping[str, object] = TUNING,
+    done: Callable[[Cell, int], str] = lambda cell, index: "ok",
+    classes: Sequence[str] = ("cat", "dog", "bird"),
+    file: str = MAIN_STORE,
+) -> Path:
+    """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet)."""
+    spec = RunSpec(
+        model=ModelSpec(name=model, fingerprint=f"{model}-weights"),
+        datasets=tuple(datasets),
+        seeds=tuple(seeds),
+        template=template,
+        context=context,
+        tuning=dict(tuning),
+        code_version="test",
+    )
+    with Store(folder / file, spec) as store:
+        store.begin_session({"torch": "none"})
+        for entry in datasets:
+            store.write_classes(entry.name, classes)
+            cells = [cell for cell in cells_of(spec) if cell.dataset == entry.name]
+            for index in range(entry.samples):
+                _write_sample(store, entry, cells, index, says, done)
+    return folder
+
+
+def _write_sample(store, entry, cells, index, says, done) -> None:
+    sample = SampleInfo(entry.name, f"picture-{index:05d}", label=index % entry.classes)
+    states = {cell: done(cell, index) for cell in cells}
+    answers = {
+        cell: answer(sample.label, *says(cell, index), classes=entry.classes)
+        for cell, state in states.items()
+        if state == "ok"
+    }
+    if answers:
+        store.write(sample, answers)
+    failed = [cell for cell, state in states.items() if state == "failed"]
+    if failed:
+        store.write_failure(sample, failed, reason="truncated file")
+
+
+def answer(label: int, correct: bool, confidence: float, *, classes: int = 3) -> Answer:
+    """The answer of a model that spreads what is left evenly over the other classes."""
+    prediction = label if correct else (label + 1) % classes
+    rest = (1 - confidence) / max(classes - 1, 1)
+    squares = confidence**2 + (classes - 1) * rest**2
+    return Answer(
+        prediction=prediction,
+        confidence=confidence,
+        entropy=0.5,
+        p_label=confidence if correct else rest,
+        sum_squares=squares,
+        top5=((prediction, confidence),),
+        zero_shot_prediction=label,
+        zero_shot_confidence=0.4,
+    )
+
+
+def random_says(seed: int = 0, *, overconfidence: float = 0.15) -> Says:
+    """Plausible answers: right with a probability a little below the confidence."""
+
+    def says(cell: Cell, index: int) -> tuple[bool, float]:
+        generator = np.random.default_rng([seed, cell.key % 2**32, index])
+        confidence = float(np.clip(generator.beta(3, 1.5), 0.34, 0.999))
+        shift = {"zero-shot": 0.02, "tpt": overconfidence, "d-tpt": 0.01}.get(cell.method, 0.05)
+        return bool(generator.random() < confidence - shift), confidence
+
+    return says
