@@ -52,8 +52,8 @@ class Clip(nn.Module):
         self.visual = _image_tower(config)
         self.text = TextTower(config.text, config.embed_dim, activation=config.activation)
         self.log_logit_scale = nn.Parameter(torch.empty(()))
-        self.register_state_dict_post_hook(_to_openai_names)
-        self.register_load_state_dict_pre_hook(_from_openai_names)
+        self.register_state_dict_post_hook(_to_openai_names)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_from_openai_names)  # type: ignore[no-untyped-call]
 
     @property
     def device(self) -> torch.device:
@@ -152,9 +152,9 @@ def _initial_std(name: str, parameter: nn.Parameter) -> float:
     if name == "text.positional_embedding":
         return 0.01
     if "positional_embedding" in name or "class_embedding" in name:
-        return float(parameter.shape[-1]) ** -0.5
+        return 1.0 / math.sqrt(parameter.shape[-1])
     if name.endswith(("text_projection", "proj")) and parameter.ndim == 2:
-        return float(parameter.shape[0]) ** -0.5
+        return 1.0 / math.sqrt(parameter.shape[0])
     fan_in = parameter[0].numel()
     gain = 2.0 if parameter.ndim == 4 else 1.0  # convolutions are followed by ReLU
     return float((gain / fan_in) ** 0.5)
