@@ -82,14 +82,31 @@ def test_scores_agree_with_a_run_on_the_same_images(tiny_clip, pictures, tmp_pat
         assert asdict(mine[label]) == pytest.approx(asdict(score))
 
 
-def test_dominant_dimensions_are_those_of_the_models_features(tiny_clip, pictures, analysis):
+def test_features_analysed_are_the_models_own(tiny_clip, pictures, analysis):
     (entry,) = analysis.datasets
-    features = tiny_clip.encode_image(
+    images = tiny_clip.encode_image(
         torch.stack([tiny_clip.preprocess(sample.image.open()) for sample in pictures.samples])
     )
-    index = int(features.abs().mean(dim=0).argmax())
+    text = tiny_clip.encode_text([f"a photo of a {name}." for name in pictures.classes])
+    index = int(images.abs().mean(dim=0).argmax())
     assert entry.image.dominant.index == index
-    assert entry.image.dominant.mean == pytest.approx(float(features[:, index].mean()), abs=1e-5)
+    assert entry.image.dominant.mean == pytest.approx(float(images[:, index].mean()), abs=1e-5)
+    labels = [sample.label for sample in pictures.samples]
+    matched = float((images * text[labels]).sum(dim=1).mean())
+    assert entry.gap.matched_cosine == pytest.approx(matched, abs=1e-5)
+    distance = float((images.mean(dim=0) - text.mean(dim=0)).norm())
+    assert entry.gap.distance == pytest.approx(distance, abs=1e-5)
+
+
+def test_scatter_pairs_the_dispersion_after_tuning_with_the_error(analysis):
+    (entry,) = analysis.datasets
+    points = {point.label: point for point in analysis.dispersion.points}
+    eces = {score.label: score.ece for score in entry.scores}
+    for found in entry.geometry:
+        assert points[found.label].atfd == found.after.atfd
+        assert points[found.label].ece == eces[found.label]
+    c_tpt = next(g for g in entry.geometry if g.method == "c-tpt")
+    assert c_tpt.after.atfd > c_tpt.before.atfd  # what C-TPT is for
 
 
 def test_file_round_trip_keeps_everything(analysis, tmp_path):
