@@ -1,0 +1,1 @@
+"""How the embedded model `pocket` is trained: from artwork fetched by package name to weights."""
