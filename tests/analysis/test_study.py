@@ -231,3 +231,15 @@ def test_long_class_lists_keep_fewer_images_but_never_too_few():
     assert kept_images(10, 512) == 2048
     assert kept_images(1000, 1024) == 256
     assert 256 < kept_images(1000, 512) < 2048
+
+
+def test_a_folder_that_cannot_be_made_is_noticed_before_the_work(pictures, tmp_path, monkeypatch):
+    from dtpt.cli.main import app
+
+    def fail(name, device):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr("dtpt.clip.loading.load_model", fail)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="another --output"):
+        app(["analyze", "--dataset", pictures.name, "--output", str(tmp_path / "file" / "out")])

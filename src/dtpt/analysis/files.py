@@ -20,11 +20,20 @@ def to_json(analysis: Analysis) -> str:
     return json.dumps(asdict(analysis), allow_nan=False, ensure_ascii=False)
 
 
+def prepare_folder(folder: Path) -> None:
+    """Make the folder of analysis.json, before the long work rather than after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ReportError(f"Cannot make {folder}: {reason}. Choose another --output.") from error
+
+
 def save_analysis(analysis: Analysis, folder: Path) -> Path:
     """Write analysis.json into a folder, which is made when it is missing; return its path."""
     path = folder / FILE_NAME
+    prepare_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, to_json(analysis).encode())
     except OSError as error:
         raise ReportError(f"Cannot write {path}: {error.strerror or error}.") from error

@@ -93,7 +93,9 @@ def analyze(
     """
     given = flags or AnalyzeFlags()
     options = given.options()
-    from dtpt.analysis import save_analysis, to_json
+    from dtpt.analysis.files import prepare_folder, save_analysis, to_json
+
+    prepare_folder(options.output)
     from dtpt.analysis.study import analyse
 
     analysis = analyse(options, templates=given.template or ())
