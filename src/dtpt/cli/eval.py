@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 @Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvalFlags:
     """Options shared by `eval` and `sweep`; what is not given comes from DTPT_* or --config.
 
@@ -46,8 +46,8 @@ class EvalFlags:
         entropy: "of-mean" (released code, default) or "mean-of" (the paper's equation 1).
         output: Folder of the run (default runs/latest); the same command again resumes there.
         data_root: Folder that holds the data sets (or DTPT_DATA).
-        workers: Processes that decode images and make views; 0 for none (default: 1, more with a
-            GPU).
+        workers: Processes that decode images and make views; 0 for none (default 1; with a GPU
+            give one per core).
         threads: torch threads (default: OMP_NUM_THREADS, else all cores).
         device: auto, cpu, cuda, cuda:1, mps.
         shard: i/n: evaluate share i of n; also from RANK/WORLD_SIZE or SLURM_PROCID/SLURM_NTASKS.
@@ -61,7 +61,9 @@ class EvalFlags:
     model: str | None = None
     dataset: Words = None
     method: Words = None
-    lambda_: Annotated[list[str] | None, Parameter("--lambda", consume_multiple=True)] = None
+    lambda_: Annotated[
+        list[str] | None, Parameter("--lambda", consume_multiple=True, negative=())
+    ] = None
     seed: Words = None
     views: int | None = None
     limit: int | None = None
@@ -102,7 +104,7 @@ def automatic_workers() -> int:
     return 1 if usable_cores() > 1 else 0
 
 
-def evaluate_command(flags: EvalFlags | None = None) -> None:
+def evaluate_command(*, flags: EvalFlags | None = None) -> None:
     """Evaluate methods on data sets.
 
     Results are stored row by row under --output; the same command again continues where it was.
@@ -130,7 +132,7 @@ def run_and_show(options: "EvalOptions") -> None:
             f"Resume with:\n  {resume_command()}",
             file=sys.stderr,
         )
-        sys.exit(EXIT_CODES[type(interruption)])
+        sys.exit(EXIT_CODES.get(type(interruption), 130))
 
 
 def show(run: "Run", *, quiet: bool) -> None:

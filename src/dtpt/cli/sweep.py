@@ -17,7 +17,7 @@ GRIDS: dict[str, tuple[float, ...]] = {
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
 
 
-def sweep(flags: EvalFlags | None = None) -> None:
+def sweep(*, flags: EvalFlags | None = None) -> None:
     """Evaluate a grid of lambda for every regularised method, sharing all other work.
 
     Without --lambda each method has a grid around its default. Zero-shot and TPT are the anchors.

@@ -20,9 +20,18 @@ from dtpt.runs.schema import Cell, connect_for_reading, explained
 from dtpt.runs.spec import RunSpec
 from dtpt.runs.store import MAIN_STORE, cells_of, read_spec, read_top5
 
-_COLUMNS = (
-    "sample, label, prediction, confidence, entropy, p_label, sum_squares, "
-    "zero_shot_prediction, zero_shot_confidence"
+_COLUMNS = np.dtype(
+    [
+        ("sample", np.object_),
+        ("label", np.int64),
+        ("prediction", np.int64),
+        ("confidence", np.float64),
+        ("entropy", np.float64),
+        ("p_label", np.float64),
+        ("sum_squares", np.float64),
+        ("zero_shot_prediction", np.int64),
+        ("zero_shot_confidence", np.float64),
+    ]
 )
 _STORED = (
     "sample",
@@ -186,26 +195,30 @@ class Run:
 
     def rows_of(self, *cells: Cell) -> Rows:
         """Return the successful rows of these cells, in their order, each by sample id."""
-        query = f"SELECT {_COLUMNS} FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"  # noqa: S608
-        parts = [self._all(query, (cell.key,)) for cell in cells]
-        found = [row for part in parts for row in part]
+        parts = [self._table(cell) for cell in cells]
+        found = np.concatenate(parts) if parts else np.empty(0, dtype=_COLUMNS)
         index = np.repeat(np.arange(len(cells)), [len(part) for part in parts]).astype(np.int64)
-        columns = list(zip(*found, strict=True)) if found else [()] * 9
-        whole = {i: np.array(columns[i], dtype=np.int64) for i in (1, 2, 7)}
-        real = {i: np.array(columns[i], dtype=np.float64) for i in (3, 4, 5, 6, 8)}
+        column = {name: np.ascontiguousarray(found[name]) for name in _COLUMNS.names or ()}
         return Rows(
-            ids=np.array(columns[0], dtype=np.object_),
-            labels=whole[1],
-            predictions=whole[2],
-            confidence=real[3],
-            entropy=real[4],
-            p_label=real[5],
-            sum_squares=real[6],
-            zero_shot_predictions=whole[7],
-            zero_shot_confidence=real[8],
+            ids=column["sample"],
+            labels=column["label"],
+            predictions=column["prediction"],
+            confidence=column["confidence"],
+            entropy=column["entropy"],
+            p_label=column["p_label"],
+            sum_squares=column["sum_squares"],
+            zero_shot_predictions=column["zero_shot_prediction"],
+            zero_shot_confidence=column["zero_shot_confidence"],
             cell_index=index,
             cells=cells,
         )
+
+    def _table(self, cell: Cell) -> npt.NDArray[np.void]:
+        """Return the successful rows of a cell as one structured array, by sample id."""
+        names = ", ".join(_COLUMNS.names or ())
+        query = f"SELECT {names} FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"  # noqa: S608
+        with explained(self.path):
+            return np.fromiter(self._connection.execute(query, (cell.key,)), dtype=_COLUMNS)
 
     def raw_rows(self, cell: Cell) -> list[dict[str, Any]]:
         """Return all rows of a cell, failed ones included, by sample id, as stored."""

@@ -77,7 +77,9 @@ class Cell:
 def connect_for_writing(path: Path) -> sqlite3.Connection:
     """Open or make a store; the tables are made in one transaction."""
     with explained(path):
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+        # as a URI, so that other stores can be attached read-only
+        address = path.resolve().as_uri()
+        connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")

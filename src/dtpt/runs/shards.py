@@ -105,7 +105,7 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
     spec = _largest(specs)
     with Store(folder / MAIN_STORE, spec) as store:
         for path in shards:
-            _join(store, path)
+            store.absorb(path)
     run = open_run(folder)
     if not run.is_complete and not partial:
         missing = _describe_missing(run, shards)
@@ -139,20 +139,6 @@ def _largest(specs: Mapping[Path, RunSpec]) -> RunSpec:
             lines = "".join(f"\n  {line}" for line in describe_difference(chosen, spec))
             raise RunError(f"{first} and {path} are not of one run:{lines}")
     return chosen
-
-
-def _join(store: Store, path: Path) -> None:
-    """Copy one shard's rows, in one transaction, after comparing those that are there already."""
-    source = connect_for_reading(path)
-    try:
-        with explained(path):
-            content = {
-                table: source.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608
-                for table in ("classes", "samples", "rows", "sessions")
-            }
-    finally:
-        source.close()
-    store.absorb(content, source=path)
 
 
 def _describe_missing(run: Run, shards: list[Path]) -> str:

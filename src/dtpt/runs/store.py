@@ -21,8 +21,10 @@ from dtpt.runs.spec import RunSpec, canonical_json, describe_difference
 
 MAIN_STORE = "run.sqlite"
 
-_INSERT_ROW = """
-INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)
+_FIVE = "VALUES (?,?,?,?,?)"
+_THIRTEEN = "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_INSERT_ROW = f"""
+INSERT INTO rows {_THIRTEEN}
 ON CONFLICT (cell, sample) DO UPDATE SET
     status=excluded.status, reason=excluded.reason, prediction=excluded.prediction,
     confidence=excluded.confidence, entropy=excluded.entropy, p_label=excluded.p_label,
@@ -31,10 +33,26 @@ ON CONFLICT (cell, sample) DO UPDATE SET
     zero_shot_confidence=excluded.zero_shot_confidence
 WHERE rows.status = 'failed'
 """
-_INSERT_SAMPLE = """
-INSERT INTO samples VALUES (?,?,?,?,?)
+_INSERT_SAMPLE = f"""
+INSERT INTO samples {_FIVE}
 ON CONFLICT (dataset, sample) DO UPDATE SET image_key=excluded.image_key
 WHERE samples.image_key IS NULL
+"""
+_INSERT_SESSIONS = """
+INSERT INTO sessions (started, seconds, encoded_images, environment)
+SELECT started, seconds, encoded_images, environment FROM part.sessions AS theirs
+WHERE NOT EXISTS (
+    SELECT 1 FROM sessions AS mine
+    WHERE mine.started = theirs.started AND mine.environment = theirs.environment)
+"""
+_CONTRADICTION = """
+SELECT mine.sample FROM part.rows AS theirs JOIN rows AS mine USING (cell, sample)
+WHERE mine.status = 'ok' AND theirs.status = 'ok' AND
+    (mine.label, mine.prediction, mine.confidence, mine.entropy, mine.p_label, mine.sum_squares,
+     mine.top5, mine.zero_shot_prediction, mine.zero_shot_confidence)
+    IS NOT
+    (theirs.label, theirs.prediction, theirs.confidence, theirs.entropy, theirs.p_label,
+     theirs.sum_squares, theirs.top5, theirs.zero_shot_prediction, theirs.zero_shot_confidence)
 """
 
 
@@ -152,37 +170,32 @@ class Store:
             self._connection.execute(_INSERT_SAMPLE, info)
             self._connection.executemany(_INSERT_ROW, rows)
 
-    def absorb(self, content: Mapping[str, list[tuple[Any, ...]]], *, source: Path) -> None:
-        """Take over the tables of another store of the same run, in one transaction.
+    def absorb(self, source: Path) -> None:
+        """Take over the rows of another store of the same run, in one transaction.
 
         Raises:
             RunError: Both have a successful row under one key, and they differ.
         """
-        self._check_agreement(content["rows"], source)
-        execute = self._connection.executemany
-        with self._transaction():
-            execute("INSERT OR IGNORE INTO classes VALUES (?,?,?)", content["classes"])
-            execute(_INSERT_SAMPLE, content["samples"])
-            execute(_INSERT_ROW, content["rows"])
-            execute(
-                "INSERT INTO sessions (started, seconds, encoded_images, environment) "
-                "SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS "
-                "(SELECT 1 FROM sessions WHERE started=?1 AND environment=?4)",
-                [session[1:] for session in content["sessions"]],
-            )
+        execute = self._connection.execute
+        with explained(source):
+            execute("ATTACH ? AS part", (f"{source.resolve().as_uri()}?mode=ro",))
+        try:
+            with self._transaction():
+                self._check_agreement(source)
+                execute("INSERT OR IGNORE INTO classes SELECT * FROM part.classes")
+                execute(_INSERT_SAMPLE.replace(_FIVE, "SELECT * FROM part.samples WHERE true"))
+                execute(_INSERT_ROW.replace(_THIRTEEN, "SELECT * FROM part.rows WHERE true"))
+                execute(_INSERT_SESSIONS)
+        finally:
+            execute("DETACH part")
 
-    def _check_agreement(self, rows: list[tuple[Any, ...]], source: Path) -> None:
-        query = "SELECT * FROM rows WHERE cell = ? AND sample = ? AND status = 'ok'"
-        for row in rows:
-            if row[2] != "ok":
-                continue
-            with explained(self.path):
-                mine = self._connection.execute(query, row[:2]).fetchone()
-            if mine is not None and mine != row:
-                raise RunError(
-                    f"{source} and {self.path} contradict each other on sample {row[1]!r}: "
-                    "they were computed on different machines or data; use one of them."
-                )
+    def _check_agreement(self, source: Path) -> None:
+        found = self._connection.execute(_CONTRADICTION).fetchone()
+        if found is not None:
+            raise RunError(
+                f"{source} and {self.path} contradict each other on sample {found[0]!r}: "
+                "they were computed on different machines or data; use one of them."
+            )
 
     def close(self) -> None:
         """Note how long this session took, close the file and let go of the lock."""
