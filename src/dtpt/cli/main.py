@@ -21,6 +21,9 @@ COMMANDS: dict[str, str] = {
     "export": "dtpt.cli.export:export_command",
     "analyze": "dtpt.cli.analyze:analyze",
     "cache": "dtpt.cli.cache:app",
+    "report": "dtpt.cli.report:report",
+    "reproduce": "dtpt.cli.reproduce:reproduce",
+    "demo": "dtpt.cli.demo:demo",
 }
 
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
@@ -37,6 +40,9 @@ SUMMARIES: dict[str, str] = {
     "export": "Write a run's results, samples or clip_benchmark's JSON.",
     "analyze": "Dominant dimensions, sensitivity, geometry, image dependence.",
     "cache": "Show, prune or verify the cache of view features.",
+    "report": "Make tables, figures and one page from runs.",
+    "reproduce": "Run what one table or figure of the paper needs, and print it beside the paper.",
+    "demo": "Compare the paper's methods on the embedded model and benchmark, in minutes.",
 }
 
 app = App(

@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.metrics import CalibrationReport, calibration_report_from_confidence
+from dtpt.metrics import aece, aurc, ece, mce
 from dtpt.runs.spec import DatasetSpec, RunSpec, method_label
 from dtpt.runs.store import MAIN_STORE
-from dtpt.runs.summary import NLL_FLOOR
 
 RECORD = np.dtype(
     [
         ("cell", np.int64),
         ("correct", np.bool_),
         ("confidence", np.float64),
-        ("p_label", np.float64),
-        ("sum_squares", np.float64),
         ("zero_shot_confidence", np.float64),
     ]
 )
@@ -85,17 +82,20 @@ class CellScore:
         return values
 
     @cached_property
-    def report(self) -> CalibrationReport:
-        """All metrics, as fractions; Brier and NLL from the stored sums."""
-        report = calibration_report_from_confidence(self.confidence, self.correct)
-        p_label = self.records["p_label"]
-        brier = np.maximum(self.records["sum_squares"] - 2 * p_label + 1, 0.0).mean()
-        nll = -np.log(np.clip(p_label, NLL_FLOOR, 1.0)).mean()
-        return report.model_copy(update={"brier": float(brier), "nll": float(nll)})
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the tables by name, as fractions."""
+        confidence, correct = self.confidence, self.correct
+        return {
+            "accuracy": float(correct.mean()),
+            "ece": ece(confidence, correct),
+            "aece": aece(confidence, correct),
+            "mce": mce(confidence, correct),
+            "aurc": aurc(confidence, correct),
+        }
 
     def metric(self, name: str) -> float:
-        """Return one metric as a fraction."""
-        return float(getattr(self.report, name))
+        """Return one metric of the tables as a fraction."""
+        return self.metrics[name]
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,11 @@ def block_drawings(block: Block, tables: Sequence[Table], *, prefix: str) -> Ite
         table = next((t for t in tables if t.key == f"{prefix}{family}"), None)
         if table is not None:
             yield from _overview(block, table, family, prefix)
-    for position, name in enumerate(block.datasets):
+    first = {block.sets_of(family)[0] for family in block.families}
+    for name in block.datasets:
         cells = _panels(block, name)
         if cells:
-            yield from _of_set(block, name, cells, prefix=prefix, folded=position >= 1)
+            yield from _of_set(block, name, cells, prefix=prefix, folded=name not in first)
 
 
 def _overview(block: Block, table: Table, family: str, prefix: str) -> Iterable[Drawing]:
@@ -164,7 +165,7 @@ def _of_set(
         yield Drawing(
             f"{key}-confidence",
             f"Confidence before and after tuning, {shown}",
-            "Each mark is a picture (at most 400 are drawn); above the diagonal tuning made the "
+            "Each mark is a picture (at most 250 are drawn); above the diagonal tuning made the "
             "model more sure. Circles are right answers, crosses wrong ones.",
             "; ".join(
                 f"{title}: mean confidence {100 * before.mean():.1f} % before, "

@@ -83,11 +83,17 @@ def _summary(table: Table) -> str:
     where = _where(table)
     own, base, plain = rows.get("d-tpt"), rows.get("tpt"), rows.get("zero-shot")
     if own is not None and base is not None:
-        verb = "lowers" if _value(own, 1) < _value(base, 1) else "does not lower"
+        better = _value(own, 1) < _value(base, 1)
         text = (
-            f"{where}, D-TPT {verb} the expected calibration error of TPT: {_percent(own, 1)} "
-            f"after {_percent(base, 1)}, at {_percent(own, 0)} accuracy after {_percent(base, 0)}"
+            f"{where}, D-TPT brings the expected calibration error of TPT from {_percent(base, 1)} "
+            f"to {_percent(own, 1)}; accuracy is {_percent(own, 0)} against {_percent(base, 0)}"
         )
+        if not better:
+            text = (
+                f"{where}, D-TPT does not lower the expected calibration error of TPT: "
+                f"{_percent(own, 1)} against {_percent(base, 1)}, at {_percent(own, 0)} against "
+                f"{_percent(base, 0)} accuracy"
+            )
         untuned = f" (untuned: {_percent(plain, 1)} and {_percent(plain, 0)})" if plain else ""
         return f"{text}{untuned}."
     finished = list(rows.values())

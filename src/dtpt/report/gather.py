@@ -23,7 +23,7 @@ from dtpt.runs.spec import DatasetSpec, RunSpec, canonical_json
 from dtpt.runs.store import MAIN_STORE
 
 _QUERY = """
-SELECT cell, label = prediction, confidence, p_label, sum_squares, zero_shot_confidence
+SELECT cell, label = prediction, confidence, zero_shot_confidence
 FROM rows WHERE status = 'ok'
 """  # the primary key (cell, sample) gives the order
 

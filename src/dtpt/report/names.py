@@ -8,7 +8,7 @@ def set_title(name: str) -> str:
 
     Example:
         >>> set_title("oxford_pets"), set_title("openmoji-line/food-drink")
-        ('OxfordPets', 'food-drink, line')
+        ('OxfordPets', 'food-drink (line)')
         >>> set_title("folder:/data/my pets")
         'my pets'
     """
@@ -17,7 +17,7 @@ def set_title(name: str) -> str:
     style, slash, group = name.partition("/")
     if style in ("openmoji", "openmoji-line"):
         kind = "line" if style.endswith("-line") else "colour"
-        return f"{group}, {kind}" if slash else f"OpenMoji, {kind}"
+        return f"{group} ({kind})" if slash else f"OpenMoji ({kind})"
     scheme, colon, rest = name.partition(":")
     if colon and scheme in ("folder", "manifest", "wds", "hf"):
         return rest.rstrip("/").rsplit("/", 1)[-1] or rest

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dtpt.report.figures.style import BLUE, INK, ORANGE, add_legend, new_figure, tidy
 
-POINTS = 400  # drawn per panel, evenly spaced in the input; the caption gives the number of all
+POINTS = 250  # drawn per panel, evenly spaced in the input; the caption gives the number of all
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -24,13 +24,15 @@ def confidence_shift(
         panels: (heading, confidence before, confidence after, whether the answer after is right).
         title: Shown above all; empty for none.
     """
-    figure = new_figure(max(2.2 * len(panels), 3.2), 2.9)
-    row = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    figure = new_figure(max(2.2 * len(panels) + 0.2, 3.2), 2.9, top=0.75 if title else 0.52)
+    row = figure.subplots(
+        1, len(panels), sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12}
+    )[0]
     for axes, (heading, before, after, correct) in zip(row, panels, strict=True):
         chosen = np.unique(np.linspace(0, len(before) - 1, POINTS).astype(int))
         _scatter(axes, before[chosen], after[chosen], correct[chosen])
-        change = 100 * float((after - before).mean())
-        axes.set_title(f"{heading}\nmean change {change:+.1f} points".replace("-", "−"))
+        change = f"{100 * float((after - before).mean()):+.1f}".replace("-", "−")
+        axes.set_title(f"{heading}\nmean change {change} points")
         tidy(axes, grid="both")
     row[0].set_ylabel("confidence after tuning")
     add_legend(row[0], loc="upper left")
@@ -60,4 +62,6 @@ def _scatter(
             color=colour,
             label=text,
         )
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])

@@ -18,8 +18,8 @@ def dimension_profile(
         image: Of the image features (IDD).
         title: Shown above; empty for none.
     """
-    figure = new_figure(6.4, 4.0)
-    axes = figure.subplots(2, 1, sharex=True)
+    figure = new_figure(6.4, 4.0, left=0.75)
+    axes = figure.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.15})
     _profile(axes[0], text, name="text", mark="TDD", colour=ORANGE)
     _profile(axes[1], image, name="image", mark="IDD", colour=BLUE)
     axes[1].set_xlabel("dimension")
@@ -67,7 +67,7 @@ def sensitivity_bars(
         image: Index of the image-dominant dimension.
         title: Shown above; empty for how the masking was done.
     """
-    figure = new_figure(4.8, 2.9)
+    figure = new_figure(4.8, 2.9, left=0.75)
     axes = figure.subplots()
     marks = {image: ("IDD", "...."), text: ("TDD", "////")}
     for place, entry in enumerate(found.top):

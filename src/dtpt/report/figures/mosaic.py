@@ -43,8 +43,12 @@ def view_mosaic(
         raise ReportError(f"The kept views {list(kept)} are not among {len(views)}.")
     columns = min(columns, len(views))
     rows = math.ceil(len(views) / columns)
-    figure = new_figure(0.62 * columns, 0.80 * rows + 0.4)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure = new_figure(
+        0.62 * columns + 0.2, 0.80 * rows + 0.6, left=0.1, right=0.1, bottom=0.25, top=0.5
+    )
+    grid = figure.subplots(
+        rows, columns, squeeze=False, gridspec_kw={"wspace": 0.14, "hspace": 0.3}
+    ).ravel()
     for index, axes in enumerate(grid):
         if index >= len(views):
             axes.set_axis_off()

@@ -34,7 +34,9 @@ def movement_split(methods: Sequence[MethodGeometry], *, title: str = "") -> tup
     Methods that move nothing (zero-shot) are left out.
     """
     moving = [method for method in methods if method.every_class.squared_length > 0]
-    figure = new_figure(5.2, 0.42 * max(len(moving), 1) + 1.3)
+    figure = new_figure(
+        5.4, 0.42 * max(len(moving), 1) + 1.3, left=1.45, top=0.75 if title else 0.5
+    )
     axes = figure.subplots()
     places = np.arange(len(moving))
     left = np.zeros(len(moving))
@@ -75,7 +77,7 @@ def movement_drawing(methods: Sequence[MethodGeometry], *, title: str = "") -> t
     Angles are the measured means; the movement (tangent along the arc, normal along the radius) is
     enlarged by one common factor, which the axis label states, because it is small.
     """
-    figure = new_figure(4.8, 4.0)
+    figure = new_figure(4.8, 4.0, left=0.2)
     axes = figure.subplots()
     angle = float(np.mean([method.angle for method in methods]))
     text = math.pi / 2 + angle / 2

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dtpt.metrics import ReliabilityBins
 from dtpt.report.figures.style import BLUE, GREY, INK, ORANGE, add_legend, new_figure, tidy
@@ -35,7 +36,9 @@ def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> tuple[Figu
         2
     """
     figure = new_figure(4.2, 5.0)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    upper, lower = figure.subplots(
+        2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1}
+    )
     _draw_pair(upper, lower, bins, title=title)
     add_legend(upper, loc="upper left")
     add_legend(lower)
@@ -54,18 +57,21 @@ def reliability_row(
     Returns:
         The figure and its (diagram, histogram) pairs, in the order given.
     """
-    figure = new_figure(max(2.05 * len(panels), 3.2), 3.5)
+    figure = new_figure(max(2.05 * len(panels) + 0.3, 3.2), 3.5, top=0.62 if title else 0.34)
     grid = figure.subplots(
-        2, len(panels), sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False
+        2,
+        len(panels),
+        sharex=True,
+        sharey="row",
+        height_ratios=[3, 1],
+        squeeze=False,
+        gridspec_kw={"wspace": 0.1, "hspace": 0.12},
     )
     pairs = [(grid[0, column], grid[1, column]) for column in range(len(panels))]
     for column, ((heading, bins), (upper, lower)) in enumerate(zip(panels, pairs, strict=True)):
         _draw_pair(upper, lower, bins, title=heading)
-        if column:
-            upper.set_ylabel("")
-            lower.set_ylabel("")
-    lower_labels = [pair[1] for pair in pairs]
-    lower_labels[0].set_ylabel("share")
+        upper.set_ylabel("" if column else "accuracy")
+        lower.set_ylabel("" if column else "share")
     add_legend(pairs[0][0], loc="upper left")
     if title:
         figure.suptitle(title, fontsize=10, color=INK)
@@ -110,6 +116,8 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
     )
     axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0, label="perfect")
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
 
 
 def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
@@ -129,3 +137,4 @@ def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
     axes.axvline(mean_confidence, color=ORANGE, linestyle="--", label="mean confidence")
     axes.axvline(accuracy, color=BLUE, linestyle="-", label="accuracy")
     axes.set(xlabel="confidence", ylabel=f"share of {total:,}")
+    axes.yaxis.set_major_locator(MaxNLocator(2))

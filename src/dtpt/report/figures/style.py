@@ -63,9 +63,27 @@ def series_for(methods: list[str]) -> dict[str, Series]:
     return {name: series(name, others.index(name) if name in others else 0) for name in methods}
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure (inches) that belongs to no pyplot session."""
-    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+def new_figure(
+    width: float,
+    height: float,
+    *,
+    left: float = 0.62,
+    right: float = 0.12,
+    bottom: float = 0.52,
+    top: float = 0.34,
+) -> Figure:
+    """Return an empty figure that belongs to no pyplot session; sizes and margins in inches.
+
+    Margins are given instead of measured: automatic layout doubles the time of every figure.
+    """
+    figure = Figure(figsize=(width, height), facecolor="none")
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - right / width,
+        bottom=bottom / height,
+        top=1 - top / height,
+    )
+    return figure
 
 
 def tidy(axes: Axes, *, grid: str = "y") -> None:
