@@ -265,3 +265,21 @@ def test_results_json_has_counts_units_and_fingerprints(run_tiny, pictures):
     assert document["higher_is_better"]["accuracy"] is True
     assert document["units"]["ece"] == "fraction"
     assert document["environment"][0]["threads"] == 1
+
+
+def test_trained_context_replaces_the_words_and_is_part_of_the_configuration(run_tiny, tmp_path):
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(0)
+    for name in ("one", "two"):
+        save_file(
+            {"ctx": torch.randn(2, 16, generator=generator)}, tmp_path / f"{name}.safetensors"
+        )
+    plain = run_tiny(output=tmp_path / "plain")
+    one = run_tiny(output=tmp_path / "one", context=tmp_path / "one.safetensors")
+    assert one.spec.context
+    assert one.spec.template.count("x") == 2
+    assert not np.array_equal(one.rows().confidence, plain.rows().confidence)
+    one.close()
+    with pytest.raises(RunError, match="context:"):
+        run_tiny(output=tmp_path / "one", context=tmp_path / "two.safetensors")

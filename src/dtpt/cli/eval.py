@@ -39,7 +39,7 @@ class EvalFlags:
         limit: Evaluate that many samples of each data set.
         presentation: Kind of picture (emoji data sets only).
         template: Prompt with {} for the class name (default "a photo of a {}.").
-        context: File with a trained initial context (CoOp's ctx).
+        context: File with a trained initial context (CoOp's ctx), instead of the template's words.
         steps: Optimiser steps per image (default 1).
         learning_rate: Of AdamW (default 0.005).
         rho: Share of confident views that is kept (default 0.1).

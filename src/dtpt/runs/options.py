@@ -51,7 +51,7 @@ class EvalOptions(BaseModel):
         limit: Samples per data set; None for all.
         presentation: Kind of picture (emoji sets only).
         template: Prompt with {} for the class name.
-        context: File with a trained initial context (CoOp).
+        context: File with a trained initial context (CoOp), which replaces the template's words.
         steps: AdamW steps per image.
         learning_rate: Of AdamW.
         rho: Share of views kept.

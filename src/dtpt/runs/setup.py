@@ -1,5 +1,6 @@
 """From options to something that can run: the model, the data sets, the methods, the spec."""
 
+import hashlib
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from dtpt.data import Dataset, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.runs.context import load_context
+from dtpt.prompts import load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.tuning import TuningSettings
@@ -62,7 +63,7 @@ def prepare(
     loaded = model if model is not None else _load_model(options)
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be told apart.")
-    context, digest = load_context(options.context) if options.context else (None, None)
+    context = load_context(options.context) if options.context else None
     settings = TuningSettings(
         steps=options.steps,
         learning_rate=options.learning_rate,
@@ -76,12 +77,18 @@ def prepare(
             _describe(task, dataset, options) for task, dataset in zip(tasks, full, strict=True)
         ),
         seeds=options.seed,
-        template=options.template,
-        context=digest,
+        template=options.template if context is None else placeholder_template(len(context)),
+        context=None if context is None else tensor_digest(context),
         tuning=settings.model_dump(mode="json"),
         code_version=code_version(),
     )
     return Setup(loaded, tasks, context, settings, spec)
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Return the sha256 of a tensor's shape and float32 numbers."""
+    numbers = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
+    return hashlib.sha256(f"{numbers.shape}:".encode() + numbers.tobytes()).hexdigest()
 
 
 def _load_datasets(options: EvalOptions) -> list[Dataset]:
