@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -283,3 +285,31 @@ def test_trained_context_replaces_the_words_and_is_part_of_the_configuration(run
     one.close()
     with pytest.raises(RunError, match="context:"):
         run_tiny(output=tmp_path / "one", context=tmp_path / "two.safetensors")
+
+
+def test_family_mean_needs_every_data_set(tiny_model, tmp_path):
+    from dtpt.runs import results_document
+
+    sets = []
+    for name in ("one", "two"):
+        draw_pictures(tmp_path / name, per_class=2)
+        sets.append(load_dataset(f"folder:{tmp_path / name}"))
+    options = EvalOptions(dataset=("both",), output=tmp_path / "run", **TINY_OPTIONS)
+    run = evaluate(options, model=tiny_model, datasets=sets)
+    document = results_document(run)
+    means = [document["results"][d.name]["tpt"]["mean"]["ece"] for d in sets]
+    group = document["groups"]["fine-grained"]
+    assert group["datasets"] == [d.name for d in sets]
+    assert group["mean"]["tpt"]["ece"] == pytest.approx(sum(means) / 2)
+    run.close()
+    with closing(sqlite3.connect(run.path)) as connection:
+        connection.execute(
+            "DELETE FROM rows WHERE cell IN (SELECT cell FROM cells WHERE"
+            " method = 'tpt' AND dataset = ?)",
+            (sets[0].name,),
+        )
+        connection.commit()
+    document = results_document(open_run(tmp_path / "run"))
+    assert "tpt" not in document["groups"]["fine-grained"]["mean"]
+    assert "zero-shot" in document["groups"]["fine-grained"]["mean"]
+    assert document["complete"] is False

@@ -129,6 +129,17 @@ def test_writing_respects_the_limit(tmp_path):
     assert 0 < sum(shard.size for shard in list_shards(tmp_path)) <= 30_000
 
 
+def test_half_written_files_of_killed_processes_go_after_an_hour(tmp_path):
+    fill(tmp_path, 1)
+    (shard,) = list_shards(tmp_path)
+    old, new = (shard.path.with_name(f".{name}.safetensors.x.tmp") for name in ("old", "new"))
+    old.write_bytes(b"half")
+    new.write_bytes(b"half")
+    os.utime(old, (1000, 1000))
+    prune(tmp_path, 10**9)
+    assert (old.exists(), new.exists(), shard.path.exists()) == (False, True, True)
+
+
 def test_full_disk_costs_the_cache_but_not_the_run(tmp_path, monkeypatch, caplog):
     def full(path, data):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ DEFAULT_LIMIT = 20 * 10**9
 IMAGES_PER_SHARD = 64
 SHARDS_IN_MEMORY = 4
 SUFFIX = ".safetensors"
+SECONDS_A_WRITE_MAY_TAKE = 3600.0
 _MOST_HEADER_BYTES = 10**8
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -221,6 +223,7 @@ def list_shards(root: Path) -> list[ShardFile]:
 
 def prune(root: Path, limit: int, *, keep: Path | None = None) -> list[ShardFile]:
     """Remove the least recently used shards until the cache fits; return what was removed."""
+    _remove_leftovers(root)
     shards = list_shards(root)
     excess = sum(shard.size for shard in shards) - limit
     removed = []
@@ -233,6 +236,17 @@ def prune(root: Path, limit: int, *, keep: Path | None = None) -> list[ShardFile
         removed.append(shard)
         excess -= shard.size
     return removed
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove half-written files of processes that were killed long ago."""
+    for path in root.glob("*/.*.tmp"):
+        try:
+            age = time.time() - path.stat().st_mtime
+        except OSError:
+            continue
+        if age > SECONDS_A_WRITE_MAY_TAKE:
+            _remove(path)
 
 
 def verify(root: Path) -> Iterator[tuple[ShardFile, bool]]:

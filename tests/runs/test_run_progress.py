@@ -1,0 +1,69 @@
+"""Progress: lines now and then, a bar on a terminal, silence when asked."""
+
+import io
+
+import pytest
+
+import dtpt.runs.progress as progress
+from dtpt.runs.progress import Bar, Lines, Silent, format_seconds, make_reporter
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_lines_come_every_thirty_seconds_and_at_the_end(clock):
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.start("pets seed 0", 100, done=40)
+    for _ in range(60):
+        clock[0] += 1.0
+        lines.advance()
+    assert stream.getvalue().splitlines() == [
+        "pets seed 0: 40 of 100 images are stored already",
+        "pets seed 0: 70/100 images, 1.00 images/s, 30 s left",
+        "pets seed 0: 100/100 images, 1.00 images/s",
+    ]
+
+
+def test_speed_counts_only_what_this_session_did(clock):
+    stream = io.StringIO()
+    lines = Lines(stream, every=0.0)
+    lines.start("pets", 1000, done=900)
+    clock[0] += 2.0
+    lines.advance()
+    assert "901/1000 images, 0.50 images/s, 3 min left" in stream.getvalue()
+
+
+def test_quiet_says_nothing_and_no_terminal_means_lines(capsys):
+    assert isinstance(make_reporter(quiet=True), Silent)
+    assert isinstance(make_reporter(quiet=False), Lines)
+    quiet = make_reporter(quiet=True)
+    quiet.start("x", 1, done=0)
+    quiet.advance()
+    quiet.note("y")
+    quiet.close()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_bar_counts_images_and_shows_the_speed():
+    bar = Bar()
+    try:
+        bar.start("pets", 4, done=1)
+        for _ in range(3):
+            bar.advance()
+        (task,) = bar._progress.tasks
+        assert (task.completed, task.total) == (4, 4)
+        assert task.fields["rate"].endswith("images/s")
+    finally:
+        bar.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(5, "5 s"), (89, "89 s"), (600, "10 min"), (9000, "2.5 h")]
+)
+def test_durations_read_well(seconds, text):
+    assert format_seconds(seconds) == text
