@@ -16,7 +16,7 @@ from dtpt.report.reproduction import PlannedRun
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
 
-MEASURED_VIEWS = 4
+MEASURED_VIEWS = 2
 MEASURED_CLASSES = 8
 
 
@@ -68,7 +68,7 @@ def measure_speed(model: str) -> Speed:
     import torch
     from PIL import Image
 
-    from dtpt.methods import resolve_method
+    from dtpt.methods import PAPER_METHODS, resolve_method
     from dtpt.prompts import PromptSet
     from dtpt.tuning import Tuner
     from dtpt.views import ViewRecipe, make_views
@@ -88,7 +88,7 @@ def measure_speed(model: str) -> Speed:
     prompts = PromptSet.build(clip, [f"class number {i}" for i in range(MEASURED_CLASSES)])
     tuner = Tuner(clip, prompts)
     features = torch.nn.functional.normalize(torch.randn(64, clip.config.embed_dim), dim=-1)
-    methods = [resolve_method(name) for name in ("tpt", "d-tpt")]
+    methods = [resolve_method(name) for name in PAPER_METHODS]
     text = _best(lambda: tuner.predict(features, methods)) / (MEASURED_CLASSES * len(methods))
     return Speed(view, encode, text)
 

@@ -7,9 +7,13 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from dtpt.errors import ReportError
-from dtpt.report.figures.style import BLUE, INK, RULE, new_figure
+from dtpt.report.figures.style import BLUE, INK, new_figure
+
+GAP = 0.07  # between views, as a share of their side
+LABEL = 0.24  # room for the entropy under a view
 
 
 def view_mosaic(
@@ -19,8 +23,8 @@ def view_mosaic(
     *,
     columns: int = 16,
     title: str = "",
-) -> tuple[Figure, list[Axes]]:
-    """Draw all views with their entropies; kept ones have a thick frame and a ✓.
+) -> tuple[Figure, Axes]:
+    """Draw all views with their entropies; kept ones have a thick frame and a bold number.
 
     Args:
         views: (count, height, width, 3) pictures, 0 to 255; view 0 is the original.
@@ -30,7 +34,7 @@ def view_mosaic(
         title: Shown above; empty for what was kept.
 
     Returns:
-        The figure and one axes per view, in the order given.
+        The figure and its axes, on which image i is view i.
 
     Raises:
         ReportError: The numbers do not fit together.
@@ -43,39 +47,45 @@ def view_mosaic(
         raise ReportError(f"The kept views {list(kept)} are not among {len(views)}.")
     columns = min(columns, len(views))
     rows = math.ceil(len(views) / columns)
+    width, height = columns * (1 + GAP), rows * (1 + LABEL)
     figure = new_figure(
-        0.62 * columns + 0.2, 0.80 * rows + 0.6, left=0.1, right=0.1, bottom=0.25, top=0.5
+        0.6 * width + 0.2, 0.6 * height + 0.5, left=0.1, right=0.1, bottom=0.08, top=0.42
     )
-    grid = figure.subplots(
-        rows, columns, squeeze=False, gridspec_kw={"wspace": 0.14, "hspace": 0.3}
-    ).ravel()
-    for index, axes in enumerate(grid):
-        if index >= len(views):
-            axes.set_axis_off()
-            continue
-        _tile(axes, views[index], entropies[index], is_kept=index in kept, is_original=index == 0)
-    figure.suptitle(
-        title or f"{len(kept)} of {len(views)} views kept, those with the lowest entropy (nats)",
+    axes = figure.subplots()
+    for index, view in enumerate(views):
+        corner = ((index % columns) * (1 + GAP), (index // columns) * (1 + LABEL))
+        _tile(axes, view, corner, entropies[index], is_kept=index in kept)
+    axes.set(xlim=(-GAP, width), ylim=(height, -GAP), aspect="equal")
+    axes.set_axis_off()
+    axes.set_title(
+        title
+        or f"view 0 is the original; {len(kept)} of {len(views)} views are kept, those with the "
+        "lowest entropy (nats)",
         fontsize=9,
         color=INK,
     )
-    return figure, list(grid[: len(views)])
+    return figure, axes
 
 
 def _tile(
     axes: Axes,
     view: npt.NDArray[np.uint8],
+    corner: tuple[float, float],
     entropy: float,
     *,
     is_kept: bool,
-    is_original: bool,
 ) -> None:
-    axes.imshow(view, interpolation="nearest")
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(color=BLUE if is_kept else RULE, linewidth=2.6 if is_kept else 0.5)
-    text = f"{entropy:.2f}" + (" ✓" if is_kept else "")
-    weight = "bold" if is_kept else "normal"
-    axes.set_xlabel(text, fontsize=6.5, color=INK, labelpad=1.5, fontweight=weight)
-    if is_original:
-        axes.set_title("original", fontsize=6.5, color=INK, pad=2)
+    left, top = corner
+    axes.imshow(view, extent=(left, left + 1, top + 1, top), interpolation="nearest")
+    if is_kept:
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=BLUE, linewidth=2.6))
+    axes.text(
+        left + 0.5,
+        top + 1.03,
+        f"{entropy:.2f}" + (" ✓" if is_kept else ""),
+        ha="center",
+        va="top",
+        fontsize=6.5,
+        color=INK,
+        fontweight="bold" if is_kept else "normal",
+    )
