@@ -9,7 +9,13 @@ from dtpt.runs.schema import Cell
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.store import MAIN_STORE, Answer, SampleInfo, Store, cells_of
 
-TUNING = {"steps": 1, "learning_rate": 0.005, "weight_decay": 0.01, "rho": 0.1, "entropy": "of-mean"}
+TUNING = {
+    "steps": 1,
+    "learning_rate": 0.005,
+    "weight_decay": 0.01,
+    "rho": 0.1,
+    "entropy": "of-mean",
+}
 FIVE = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0), ("d-tpt", 1e5))
 
 Says = Callable[[Cell, int], tuple[bool, float]]

@@ -16,7 +16,8 @@ LIMITS = (
 
 def run_card(content: Content) -> str:
     """Return the card of a report."""
-    parts = [f"# {content.title}", "", *summary_sentences(content), ""]
+    parts = [f"# {_plain(content.title)}", ""]
+    parts += [*map(_plain, summary_sentences(content)), ""]
     if content.gathered.remarks:
         parts += ["## Before you read on", ""]
         parts += [*(f"- {_plain(text)}" for text in content.gathered.remarks), ""]

@@ -77,7 +77,7 @@ class CellScore:
 
     @property
     def zero_shot_confidence(self) -> npt.NDArray[np.float64]:
-        """(n,) confidence of the untuned prompt on the same pictures."""
+        """(n,) confidence of the untuned prompt on the same pictures; -1 where not stored."""
         values: npt.NDArray[np.float64] = np.ascontiguousarray(self.records["zero_shot_confidence"])
         return values
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from dtpt.analysis.pareto import pareto_points
@@ -26,6 +25,7 @@ from dtpt.report.figures import (
 )
 from dtpt.report.names import set_title
 from dtpt.report.tables import Table
+from dtpt.runs.export import safe_name
 from dtpt.runs.spec import method_label
 
 MOST_PANELS = 6  # diagrams side by side; a sweep has more methods than fit
@@ -122,7 +122,7 @@ def _of_set(
 ) -> Iterable[Drawing]:
     titles = [method_title(cell.method, cell.lambda_) for cell in cells]
     shown, seed = set_title(name), block.seeds[0]
-    key = f"{prefix}{name}".replace("/", "-").replace(":", "-")
+    key = prefix + safe_name(name)
     bins = [
         (t, reliability_bins(c.confidence, c.correct)) for t, c in zip(titles, cells, strict=True)
     ]
@@ -159,7 +159,7 @@ def _of_set(
     tuned = [
         (title, cell.zero_shot_confidence, cell.confidence, cell.correct)
         for title, cell in zip(titles, cells, strict=True)
-        if cell.method != "zero-shot" and not np.isnan(cell.zero_shot_confidence).any()
+        if cell.method != "zero-shot" and bool((cell.zero_shot_confidence >= 0).all())
     ]
     if tuned:
         yield Drawing(

@@ -23,7 +23,7 @@ from dtpt.runs.spec import DatasetSpec, RunSpec, canonical_json
 from dtpt.runs.store import MAIN_STORE
 
 _QUERY = """
-SELECT cell, label = prediction, confidence, zero_shot_confidence
+SELECT cell, label = prediction, confidence, coalesce(zero_shot_confidence, -1.0)
 FROM rows WHERE status = 'ok'
 """  # the primary key (cell, sample) gives the order
 
@@ -183,8 +183,8 @@ def _union(cell: Cell, parts: Sequence[_Part]) -> Records:
     if len(differing):
         raise ReportError(
             f"{parts[0].path} and {parts[-1].path} contradict each other on sample "
-            f"{unique[inverse[differing[0]]]!r} of {cell.dataset}, {cell.label}, seed {cell.seed}: "
-            "they were computed on different machines or data; report one of them."
+            f"{str(unique[inverse[differing[0]]])!r} of {cell.dataset}, {cell.label}, "
+            f"seed {cell.seed}: they were computed on different machines or data; report one."
         )
     chosen: Records = records[first]
     return chosen

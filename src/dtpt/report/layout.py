@@ -93,7 +93,7 @@ def is_outside(entry: Entry) -> bool:
 def markdown(table: Table) -> str:
     """Return a table with title, caption and notes as Markdown."""
     head = ["Method", *(column.title for column in table.columns)]
-    lines = [f"### {table.title}", "", table.caption, ""]
+    lines = [f"### {_escape_markdown(table.title)}", "", _escape_markdown(table.caption), ""]
     lines += [_markdown_row(head), _markdown_row([":---"] + ["---:"] * len(table.columns))]
     group = ""
     for row in table.rows:

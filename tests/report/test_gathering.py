@@ -1,0 +1,153 @@
+"""Runs become cells, or a refusal: nothing is averaged that does not belong together."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import dataset, random_says, write_run
+
+from dtpt.errors import DtptError, ReportError
+from dtpt.metrics import calibration_report_from_confidence
+from dtpt.report import gather
+from dtpt.report.tables import family_table
+
+ONE = (("tpt", None),)
+
+
+def says(cell, index):
+    return index % 2 == 0, 0.6 + 0.05 * index
+
+
+def test_cells_hold_all_rows_and_metrics_from_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", [dataset(samples=5, methods=ONE)], says, seeds=(0, 3))
+    (block,) = gather([run]).blocks
+    assert block.seeds == (0, 3)
+    cell = block.cells["pets", "tpt", 3]
+    assert cell.confidence.tolist() == pytest.approx([0.6, 0.65, 0.7, 0.75, 0.8])
+    assert cell.correct.tolist() == [True, False, True, False, True]
+    expected = calibration_report_from_confidence(cell.confidence, cell.correct)
+    for name in ("accuracy", "ece", "aece", "mce", "aurc"):
+        assert cell.metric(name) == pytest.approx(getattr(expected, name), abs=1e-15)
+
+
+def test_shards_of_one_run_are_joined_by_sample(tmp_path: Path) -> None:
+    entry = dataset(samples=30, methods=ONE)
+    for part in range(3):
+        write_run(
+            tmp_path / "shards",
+            [entry],
+            says_bounded,
+            file=f"shard-{part + 1}-of-3.sqlite",
+            done=lambda cell, index, part=part: "ok" if index % 3 == part else "",
+        )
+    whole = write_run(tmp_path / "whole", [entry], says_bounded)
+    joined = gather([tmp_path / "shards"]).blocks[0].cells["pets", "tpt", 0]
+    alone = gather([whole]).blocks[0].cells["pets", "tpt", 0]
+    assert joined.is_finished
+    assert joined.confidence.tolist() == alone.confidence.tolist()
+    twice = gather([tmp_path / "shards", whole]).blocks[0].cells["pets", "tpt", 0]
+    assert twice.effective == 30
+
+
+def says_bounded(cell, index):
+    return index % 4 != 0, 0.5 + 0.01 * index
+
+
+def test_contradicting_copies_are_refused(tmp_path: Path) -> None:
+    entry = dataset(samples=3, methods=ONE)
+    first = write_run(tmp_path / "a", [entry], says)
+    second = write_run(tmp_path / "b", [entry], lambda cell, index: (True, 0.99))
+    with pytest.raises(ReportError, match="contradict each other on sample 'picture-00000'"):
+        gather([first, second])
+
+
+def test_empty_folder_missing_run_and_run_without_rows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="no run at"):
+        gather([tmp_path])
+    with pytest.raises(ReportError, match="No run is given"):
+        gather([])
+    empty = write_run(tmp_path / "empty", [dataset()], says, done=lambda cell, index: "")
+    with pytest.raises(ReportError, match="No picture has been evaluated yet"):
+        gather([empty])
+    (tmp_path / "junk.sqlite").write_bytes(b"this is no database at all, not even nearly one")
+    with pytest.raises(DtptError, match=r"junk\.sqlite"):
+        gather([tmp_path / "junk.sqlite"])
+
+
+def test_one_name_for_two_class_lists_is_refused(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", [dataset(methods=ONE)], says)
+    other = dataset(methods=ONE, fingerprint="other")
+    second = write_run(tmp_path / "b", [other], says, classes=("cat", "dog", "fish"))
+    with pytest.raises(ReportError, match="different class lists under the name 'pets'"):
+        gather([first, second])
+
+
+def test_different_parts_of_a_set_do_not_share_a_table(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", [dataset(samples=3, limit=3, methods=ONE)], says, seeds=(0,))
+    second = write_run(tmp_path / "b", [dataset(samples=4, methods=ONE)], says, seeds=(1,))
+    with pytest.raises(ReportError, match=r"different samples \(3 and 4\)"):
+        gather([first, second])
+
+
+def test_different_models_are_never_in_one_mean(tmp_path: Path) -> None:
+    runs = [
+        write_run(
+            tmp_path / name, [dataset(methods=ONE)], lambda c, i, r=right: (r, 0.9), model=name
+        )
+        for name, right in (("good", True), ("bad", False))
+    ]
+    blocks = gather(runs).blocks
+    assert [block.model for block in blocks] == ["good", "bad"]
+    accuracies = [
+        family_table(block, "fine-grained", key="t").rows[0].entries[0].value for block in blocks
+    ]
+    assert accuracies == [1.0, 0.0]
+
+
+def test_seeds_from_two_runs_meet_in_one_cell_row(tmp_path: Path) -> None:
+    runs = [
+        write_run(
+            tmp_path / str(s), [dataset(methods=ONE)], lambda c, i: (c.seed == 1, 0.5), seeds=(s,)
+        )
+        for s in (0, 1)
+    ]
+    (block,) = gather(runs).blocks
+    entry = family_table(block, "fine-grained", key="t").rows[0].entries[0]
+    assert entry.value == 0.5
+    assert entry.spread == pytest.approx(np.std([0, 1], ddof=1))
+
+
+def test_half_finished_cells_are_named_and_enter_no_mean(tmp_path: Path) -> None:
+    sets = [dataset("pets", samples=6), dataset("cars", samples=6)]
+    run = write_run(
+        tmp_path / "half",
+        sets,
+        random_says(),
+        done=lambda cell, i: (
+            "ok" if cell.dataset == "pets" or cell.method != "tpt" or i < 2 else ""
+        ),
+    )
+    gathered = gather([run])
+    assert any("cars, tpt, seed 0: 2 of 6 pictures" in text for text in gathered.remarks)
+    table = family_table(gathered.blocks[0], "fine-grained", key="t")
+    rows = {row.method: row for row in table.rows}
+    assert rows["tpt"].entries[0].value is None
+    assert "cars seed 0: 2 of 6" in rows["tpt"].entries[0].missing
+    assert rows["d-tpt"].entries[0].value is not None
+    assert all(entry.rank == 0 for entry in rows["tpt"].entries)
+
+
+def test_failed_pictures_are_counted_and_marked(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "failed",
+        [dataset(samples=4, methods=ONE)],
+        lambda cell, index: (True, 0.8),
+        done=lambda cell, index: "failed" if index == 1 else "ok",
+    )
+    gathered = gather([run])
+    assert any("1 pictures could not be read" in text for text in gathered.remarks)
+    cell = gathered.blocks[0].cells["pets", "tpt", 0]
+    assert (cell.is_finished, cell.effective, cell.failed) == (True, 3, 1)
+    entry = family_table(gathered.blocks[0], "fine-grained", key="t").rows[0].entries[0]
+    assert entry.value == 1.0
+    assert "could not be read" in entry.remark
