@@ -181,12 +181,14 @@ def test_command_prints_tables_and_writes_the_file(
 
     monkeypatch.setattr("dtpt.clip.loading.load_model", lambda name, device: tiny_clip)
     words = ["analyze", "--model", "tiny", "--dataset", pictures.name, "--limit", "6"]
-    words += ["--views", "4", "--workers", "0", "--threads", "1", "--method", "tpt,d-tpt"]
+    words += ["--views", "4", "--workers", "0", "--threads", "1", "--method", "tpt,d-tpt@1234567"]
     words += ["--output", str(tmp_path / "out")]
     app(words)
     printed = capsys.readouterr()
     for title in ("Dominant dimensions", "Modality gap", "Sensitivity", "Movement", "first step"):
         assert title in printed.out
+    dependence = printed.out.partition("first step")[2]
+    assert "d-tpt@1234567 " in dependence  # the label is not cut
     assert "Wrote" in printed.err
     entry = load_analysis(tmp_path / "out").datasets[0]
     assert entry.images == 6

@@ -152,14 +152,14 @@ def dependence_table(entry: "DatasetAnalysis") -> Table:
         rows.append([d.label, *signs, *own, *static])
     heads = (
         "method",
-        "same sign: all images %",
-        "≥ 95 % of images %",
-        "as regulariser %",
+        "same sign, all %",
+        "≥ 95 % of images",
+        "as regul. %",
         "Acc. %",
         "ECE %",
         "static Acc. %",
         "static ECE %",
-        "same prediction %",
+        "same pred. %",
     )
     return _table("How much of the first step depends on the image", heads, rows)
 
@@ -183,9 +183,11 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def _table(title: str, heads: Iterable[str], rows: Iterable[list[str]]) -> Table:
+    lines = list(rows)
     table = Table(title=title, title_justify="left")
     for index, head in enumerate(heads):
-        table.add_column(head, justify="left" if index == 0 else "right")
-    for row in rows:
+        width = max((len(row[index]) for row in lines), default=0)  # labels are never cut
+        table.add_column(head, justify="left" if index == 0 else "right", min_width=width)
+    for row in lines:
         table.add_row(*row)
     return table
