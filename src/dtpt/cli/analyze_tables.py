@@ -157,11 +157,11 @@ def dependence_table(entry: "DatasetAnalysis") -> Table:
         "as regul. %",
         "Acc. %",
         "ECE %",
-        "static Acc. %",
-        "static ECE %",
-        "same pred. %",
+        "static Acc.",
+        "static ECE",
+        "same pred.",
     )
-    return _table("How much of the first step depends on the image", heads, rows)
+    return _table("How much of the first step depends on the image (%)", heads, rows)
 
 
 def closing_lines(analysis: "Analysis") -> list[str]:
