@@ -152,11 +152,11 @@ def dependence_table(entry: "DatasetAnalysis") -> Table:
         rows.append([d.label, *signs, *own, *static])
     heads = (
         "method",
-        "same sign, all %",
+        "same sign, all",
         "≥ 95 % of images",
-        "as regul. %",
-        "Acc. %",
-        "ECE %",
+        "as regul.",
+        "Acc.",
+        "ECE",
         "static Acc.",
         "static ECE",
         "same pred.",
@@ -185,9 +185,11 @@ def percent(share: float, digits: int = 1) -> str:
 def _table(title: str, heads: Iterable[str], rows: Iterable[list[str]]) -> Table:
     lines = list(rows)
     table = Table(title=title, title_justify="left")
-    for index, head in enumerate(heads):
-        width = max((len(row[index]) for row in lines), default=0)  # labels are never cut
-        table.add_column(head, justify="left" if index == 0 else "right", min_width=width)
+    first, *others = heads
+    longest = max((len(row[0]) for row in lines), default=0)
+    table.add_column(first, min_width=longest)  # labels are never cut
+    for head in others:
+        table.add_column(head, justify="right")
     for row in lines:
         table.add_row(*row)
     return table
