@@ -89,7 +89,7 @@ def main() -> None:
         if not os.WIFSIGNALED(end(child, pipe)):
             sys.exit(f"the run ended after {hit} kills only")
         # whatever the machine's speed: the work shall last for all kills
-        ahead = finished(output) / len(dataset) > hit / kills
+        ahead = finished(output) / len(dataset) > 0.7 * hit / kills
         window = window * 0.7 if ahead else min(window * 1.3, 1.0)
     code = os.waitstatus_to_exitcode(end(*fork(work)))
     print(f"{kills} kills, last run ended with {code}")

@@ -29,11 +29,11 @@ def world(tmp_path_factory):
     return folder
 
 
-def command(world, output, *more, name="eval"):
+def command(world, output, *more, name="eval", workers=0):
     return [
         *(sys.executable, "-c", "from dtpt.cli.main import run; run()", name),
         *("--model", f"local-dir:{world / 'tiny'}", "--dataset", f"folder:{world / 'pictures'}"),
-        *("--views", "4", "--workers", "0", "--output", str(output), *more),
+        *("--views", "4", "--workers", str(workers), "--output", str(output), *more),
     ]
 
 
@@ -41,9 +41,9 @@ def environment(world):
     return {**os.environ, "DTPT_CACHE": str(world / "cache"), "OMP_NUM_THREADS": "1"}
 
 
-def start(world, output, *more, **named):
+def start(world, output, *more, workers=0, **named):
     return subprocess.Popen(
-        command(world, output, *more),
+        command(world, output, *more, workers=workers),
         env=environment(world),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -60,13 +60,15 @@ def rows_in(path):
         return 0
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code):
-    process = start(world, tmp_path, "--method", "tpt")
+@pytest.mark.parametrize(
+    ("sent", "code", "workers"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 1)]
+)
+def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code, workers):
+    process = start(world, tmp_path, "--method", "tpt", workers=workers, start_new_session=True)
     deadline = time.monotonic() + 60
     while rows_in(tmp_path / "run.sqlite") < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(sent)
+    os.killpg(process.pid, sent)  # as a terminal does: to the workers, too
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
     assert "Resume with:" in errors

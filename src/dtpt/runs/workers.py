@@ -8,8 +8,10 @@ block also bounds memory: no picture is decoded before there is a place for its 
 import multiprocessing
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 Pixels = npt.NDArray[np.float32]
 PLACES_PER_WORKER = 2
 SECONDS_TO_END = 5.0
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ class WorkerPool:
             process = context.Process(
                 target=serve, args=(theirs, memory, studio), daemon=True, name=f"views-{index}"
             )
-            process.start()
+            with _without_interrupts():
+                process.start()
             theirs.close()  # then a dead worker, or a dead parent, closes the pipe
             own = list(range(index * PLACES_PER_WORKER, (index + 1) * PLACES_PER_WORKER))
             self._workers.append(_Worker(process, ours, own, {}))
@@ -222,16 +226,33 @@ class WorkerPool:
             self._held = None
 
     def close(self) -> None:
-        """Close the pipes, on which the workers end; one that does not is terminated."""
+        """Close the pipes, on which the workers end; one that does not is killed."""
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:
             worker.process.join(SECONDS_TO_END if not worker.busy else 0.2)
             if worker.process.is_alive():
-                worker.process.terminate()
+                worker.process.kill()
                 worker.process.join(SECONDS_TO_END)
             worker.process.close()
         self._workers = []
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Let a process start with interrupts blocked: terminals and Slurm send them to all processes.
+
+    In this process an interrupt that arrives meanwhile is only delayed.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts later
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _death(worker: _Worker) -> str:
@@ -251,7 +272,8 @@ def make_renderer(studio: Studio, workers: int) -> InlineRenderer | WorkerPool:
 
 def serve(pipe: "Connection[Any, Any]", memory: Any, studio: Studio) -> None:
     """Run in a worker: answer jobs until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's business
+    for number in INTERRUPTS:  # the main process answers them and then closes the pipe
+        signal.signal(number, signal.SIG_IGN)
     buffer = np.frombuffer(memory, dtype=np.float32).reshape(-1, *studio.shape)
     while True:
         try:
