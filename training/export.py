@@ -7,6 +7,7 @@ precision, `dtpt_config.json` and `tokenizer.json`, which `load_model("pocket")`
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
@@ -50,12 +51,32 @@ def export(run: Path, folder: Path) -> int:
     return step
 
 
+def thinned(log: str, *, every: int = 100) -> list[dict[str, float]]:
+    """Keep one line in `every` steps of a run's log.
+
+    A run that was continued from a checkpoint has logged some steps twice; the last time counts.
+    """
+    entries = [json.loads(line) for line in log.splitlines()]
+    by_step = {int(entry["step"]): entry for entry in entries}
+    return [entry for step, entry in sorted(by_step.items()) if step % every == 0 or step <= every]
+
+
+def write_record(run: Path, path: Path) -> None:
+    """Write the settings and the thinned log of a run, for the documentation."""
+    settings = json.loads((run / "settings.json").read_text())
+    lines = ",\n".join(f"  {json.dumps(e)}" for e in thinned((run / "log.jsonl").read_text()))
+    path.write_text(f'{{"settings": {json.dumps(settings)},\n "log": [\n{lines}\n]}}\n')
+
+
 def main() -> None:
     """Export from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--run", type=Path, default=WORK / "full")
     parser.add_argument("--to", type=Path, default=PACKAGE_FOLDER)
+    parser.add_argument("--record", type=Path, help="also write settings and log to this file")
     options = parser.parse_args()
+    if options.record:
+        write_record(options.run, options.record)
     print(f"exported step {export(options.run, options.to)} to {options.to}")
 
 

@@ -35,6 +35,10 @@ from training.model import (
     new_model,
 )
 
+PULL = 10.0  # weight of the distance between a caption and its concept's free vector
+REFRESH = {False: 4, True: 16}  # steps between computations of the bank; True: text is calm
+CALM = 0.2  # share of its learning rate that the text tower keeps
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -44,8 +48,12 @@ class Settings:
         steps: Length of the run.
         decay_from: Step from which the learning rate falls, to zero at `steps`.
         warmup: Steps until the full learning rate.
+        pull_from: Step from which captions are not only told apart by the free vectors, but pulled
+            onto them.
         joint_from: Step from which the towers face each other. Before, both learn one free vector
             per concept: two random towers that wait for each other lose a long time.
+        calm_from: Step from which the text tower learns at a fifth of its rate: it knows the names,
+            and a target that moves too fast holds the pictures back.
         ramp: Steps until augmentation has its full strength.
         concepts: Concepts per batch.
         per_concept: Pictures of each, in different styles.
@@ -57,10 +65,12 @@ class Settings:
         seed: Of weights, batches and augmentation.
     """
 
-    steps: int = 7000
-    decay_from: int = 3500
+    steps: int = 5400
+    decay_from: int = 2600
     warmup: int = 100
-    joint_from: int = 4500
+    pull_from: int = 800
+    joint_from: int = 1800
+    calm_from: int = 2400
     ramp: int = 2500
     concepts: int = 64
     per_concept: int = 2
@@ -87,6 +97,7 @@ def make_optimizer(
 ) -> torch.optim.AdamW:
     """AdamW with three learning rates; norms, biases, embeddings and temperature do not decay."""
     groups: dict[tuple[float, float], list[Tensor]] = {(settings.text_rate, 0.0): [prototypes]}
+    text_rates = (settings.text_rate, settings.embedding_rate)
     for name, parameter in model.named_parameters():
         text = name.startswith("clip.text.")
         embedding = name.startswith(("clip.text.token_emb", "clip.text.positional_emb"))
@@ -97,7 +108,13 @@ def make_optimizer(
         groups.setdefault((rate, decay), []).append(parameter)
     return torch.optim.AdamW(
         [
-            {"params": own, "lr": rate, "full_rate": rate, "weight_decay": decay}
+            {
+                "params": own,
+                "lr": rate,
+                "full_rate": rate,
+                "weight_decay": decay,
+                "text": rate in text_rates,
+            }
             for (rate, decay), own in groups.items()
         ],
         betas=(0.9, 0.98),
@@ -117,11 +134,17 @@ class Trainer:
         self.prototypes = torch.nn.Parameter(F.normalize(vectors, dim=1))
         self.bank = self.prototypes.detach().clone()
         self.optimizer = make_optimizer(self.model, self.prototypes, settings)
+        self.names = self.batches()
 
     @property
     def joint(self) -> bool:
         """Whether the towers face each other already."""
         return self.step >= self.settings.joint_from
+
+    @property
+    def calm(self) -> bool:
+        """Whether the text tower has slowed down."""
+        return self.step >= self.settings.calm_from
 
     def _apart(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Loss of pictures against free vectors, and of captions against the same ones."""
@@ -129,14 +152,20 @@ class Trainer:
         images = self.model.image_features(batch.pictures)
         prototypes = F.normalize(self.prototypes, dim=1)
         loss, accuracy = concept_loss(images, prototypes, labels=batch.labels, scale=scale)
-        if self.step % 2 == 0:  # captions are few and soon known
+        pulled = self.step >= self.settings.pull_from
+        if pulled or self.step % 2 == 0:
             texts = self.model.text_features(batch.tokens, batch.ends)
             fixed = prototypes.detach()
             loss = loss + concept_loss(texts, fixed, labels=batch.fresh, scale=scale.detach())[0]
+            if pulled:
+                cosines = (texts * fixed[batch.fresh]).sum(dim=1)
+                loss = loss + PULL * (1 - cosines).mean()
         return loss, accuracy
 
     def _joint(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """CLIP's loss."""
+        """CLIP's loss, against a bank that is computed anew every few steps."""
+        if self.step % REFRESH[self.calm] == 0:
+            self._fill_bank()
         images = self.model.image_features(batch.pictures)
         texts = self.model.text_features(batch.tokens, batch.ends)
         result = contrastive_loss(
@@ -152,12 +181,10 @@ class Trainer:
 
     @torch.no_grad()
     def _fill_bank(self) -> None:
-        """Set every concept's text feature to the mean over several of its captions."""
-        random = np.random.default_rng((self.settings.seed, 2))
+        """Compute a text feature of every concept."""
+        random = np.random.default_rng((self.settings.seed, 2, self.step))
         everything = np.arange(len(self.artwork.concepts))
-        stream = self.batches()
-        several = [self.model.text_features(*stream.captions(everything, random)) for _ in range(8)]
-        self.bank = F.normalize(torch.stack(several).sum(dim=0), dim=1)
+        self.bank = self.model.text_features(*self.names.captions(everything, random))
 
     def batches(self) -> Batches:
         """Return the stream of batches from the present step on."""
@@ -175,14 +202,13 @@ class Trainer:
         """Take one step and return what it measured."""
         factor = rate_factor(self.step, self.settings)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["full_rate"] * factor
+            calm = self.calm and group["text"]
+            group["lr"] = group["full_rate"] * factor * (CALM if calm else 1.0)
         self.model.train()
         loss, accuracy = self._joint(batch) if self.joint else self._apart(batch)
         self._descend(loss)
         self.step += 1
         self.average.update(self.model, self.step)
-        if self.step == self.settings.joint_from:
-            self._fill_bank()
         return {"loss": float(loss.detach()), "accuracy": float(accuracy)}
 
     def _descend(self, loss: Tensor) -> None:
