@@ -22,6 +22,7 @@ from dtpt.methods.base import Method, ResolvedMethod
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
 from dtpt.prompts import PromptSet
+from dtpt.tuning.adamw import AdamW
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, Linearisation, PromptEncoder
 from dtpt.tuning.settings import TuningSettings
 
@@ -143,7 +144,7 @@ class Tuner:
         weight, gradient = resolved.lambda_, entropy_gradient
         if weight:
             gradient = gradient + weight * self.regulariser_gradient(method)
-        descent = _Descent(self.prompts.context, self.settings)
+        descent = AdamW(self.prompts.context, self.settings)
         context = descent.step(gradient)
         for _ in range(1, self.settings.steps):
             point = self.encoder.linearise(context)
@@ -161,7 +162,7 @@ class Tuner:
         if method.name not in self._static:
             gradient = self.regulariser_gradient(method)
             scale = 1.0 / float(gradient.abs().max().clamp_min(torch.finfo(gradient.dtype).tiny))
-            descent = _Descent(self.prompts.context, self.settings)
+            descent = AdamW(self.prompts.context, self.settings)
             context = descent.step(scale * gradient)
             for _ in range(1, self.settings.steps):
                 point = self.encoder.linearise(context)
@@ -192,22 +193,6 @@ class Tuner:
                 logits = modifier.logits(logits, zero_shot)
         probabilities = torch.softmax(logits, dim=-1)
         return Outcome(resolved, logits, probabilities, zero_shot, text, context)
-
-
-class _Descent:
-    """AdamW on one context, from an empty state: torch's own implementation and defaults."""
-
-    def __init__(self, context: Tensor, settings: TuningSettings) -> None:
-        self._context = context.detach().clone().requires_grad_()
-        self._optimiser = torch.optim.AdamW(
-            [self._context], lr=settings.learning_rate, weight_decay=settings.weight_decay
-        )
-
-    def step(self, gradient: Tensor) -> Tensor:
-        """Take one step and return the new context."""
-        self._context.grad = gradient
-        self._optimiser.step()
-        return self._context.detach().clone()
 
 
 def _regulariser_pullback(point: Linearisation, method: Method) -> Tensor:
