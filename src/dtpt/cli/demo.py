@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dtpt.runs import EvalOptions
 
 QUICK_GROUPS = ("animals-nature", "food-drink", "travel-places", "objects")
-QUICK_PICTURES = 96  # per set; chosen by the hash of the picture's id, not the first ones
+QUICK_PICTURES = 64  # per set; chosen by the hash of the picture's id, not the first ones
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
 
 
@@ -34,7 +34,7 @@ def demo(
         output: Folder for the run and the report.
         full: Three seeds, all groups and all pictures, instead of a quick choice.
         model: The model; the embedded one by default.
-        limit: Pictures per set (default: 96; all with --full).
+        limit: Pictures per set (default: 64; all with --full).
         workers: Processes that make views.
         quiet: Show no progress.
     """

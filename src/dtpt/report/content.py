@@ -49,7 +49,8 @@ class Content:
         blocks: One per model, prompt and tuning setting.
         prompt_tables: Prompt-initialisation tables.
         drawings: Figures of the runs.
-        analysis_drawings: Figures of an analysis file.
+        analysis: An analysis file; None without one.
+        analysis_drawings: Its figures.
         commands: That make runs and report again.
         date: When the report was made (UTC).
         version: Of dtpt.
@@ -60,6 +61,7 @@ class Content:
     blocks: tuple[ContentBlock, ...]
     prompt_tables: tuple[Table, ...]
     drawings: tuple[Drawing, ...]
+    analysis: Analysis | None
     analysis_drawings: tuple[Drawing, ...]
     commands: tuple[str, ...]
     date: str
@@ -111,6 +113,7 @@ def compose(
         blocks=blocks,
         prompt_tables=tuple(_prompt_tables(gathered.blocks)),
         drawings=(*extra, *drawings),
+        analysis=analysis,
         analysis_drawings=tuple(analysis_drawings(analysis)) if analysis else (),
         commands=(
             *dict.fromkeys(run_command(source) for source in gathered.sources),

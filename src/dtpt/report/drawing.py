@@ -97,7 +97,7 @@ def _overview(block: Block, table: Table, family: str, prefix: str) -> Iterable[
     yield Drawing(
         f"{prefix}pareto-{family}",
         title,
-        "Right and low is better. Filled points with a dark rim are beaten by no other point in "
+        "Right and low is better. Filled points with a rim are beaten by no other point in "
         "both; joined points are one method under growing λ.",
         f"Accuracy and ECE: {words}.",
         lambda: pareto_figure(points, title=title)[0],
@@ -240,8 +240,8 @@ def _movement(entry: DatasetAnalysis, key: str, shown: str, *, folded: bool) -> 
     yield Drawing(
         f"{key}-movement",
         f"Movement of the text features, {shown}",
-        "How the squared movement of all class features splits: toward the image, along the "
-        "radius, and neither.",
+        "How the squared movement of all class features splits: tangent is toward the image, "
+        "normal along the radius, binormal neither.",
         f"{words}.",
         lambda: movement_split(entry.geometry)[0],
         folded,

@@ -102,7 +102,7 @@ def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def figure_html(drawing: Drawing, *, name: str) -> str:
     """Return one figure with its caption and its text alternative."""
-    wide = ' class="wide"' if svg_size(drawing.svg)[0] > 6 else ""
+    wide = ' class="wide"' if svg_size(drawing.svg)[0] > 7 else ""
     svg = inline_svg(drawing.svg, name=name, title=drawing.title, description=drawing.alternative)
     return (
         f'<figure{wide} id="{escape(drawing.key)}"><div class="plate">{svg}</div>'

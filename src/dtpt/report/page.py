@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
+from dtpt.report.analysis_tables import analysis_tables
 from dtpt.report.columns import METRICS, method_title
 from dtpt.report.content import Content, ContentBlock
 from dtpt.report.drawing import Drawing
@@ -56,20 +57,31 @@ def _resource(name: str) -> str:
 
 
 def _header(content: Content) -> str:
-    sentences = "".join(f'<p class="lead">{escape(s)}</p>' for s in summary_sentences(content))
+    sentences = "".join(
+        f'<p class="lead">{escape(_unbroken(text))}</p>' for text in summary_sentences(content)
+    )
     return (
         '<header class="top column"><p class="kicker">Calibration of test-time prompt tuning</p>'
         f"<h1>{escape(content.title)}</h1>{sentences}</header>"
     )
 
 
+def _unbroken(text: str) -> str:
+    """Keep numbers with their % and method names on one line."""
+    return text.replace(" %", "\u00a0%").replace("-TPT", "\u2011TPT")
+
+
 def _footer(content: Content) -> str:
     return (
         '<footer><div class="column">'
         f"Made by dtpt {escape(content.version)} on {escape(content.date)} from "
-        f"{len(content.gathered.sources)} stored runs; every number is recomputed from all rows. "
+        f"{_counted(len(content.gathered.sources), 'stored run')}; every number is recomputed from all rows. "
         "This page is one file and loads nothing.</div></footer>"
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _sections(content: Content) -> list[tuple[str, str, str]]:
@@ -79,7 +91,7 @@ def _sections(content: Content) -> list[tuple[str, str, str]]:
         ("results", "Results", _results(content)),
         ("sets", "Per data set", _per_set(content)),
         ("figures", "Figures", _figures(content.drawings, start=1)),
-        ("analysis", "Analysis", _figures(content.analysis_drawings, start=1001)),
+        ("analysis", "Analysis", _analysis(content)),
         ("mistakes", "Confident mistakes", _mistakes(content)),
         ("reading", "How to read the numbers", _reading()),
         ("commands", "Commands", _commands(content)),
@@ -138,6 +150,18 @@ def _figures(drawings: Sequence[Drawing], *, start: int) -> str:
         for topic, parts in groups.items()
     )
     return (f'<div class="figures">{shown}</div>' if shown else "") + folded
+
+
+def _analysis(content: Content) -> str:
+    """Return figures and word tables of an analysis file."""
+    if content.analysis is None:
+        return ""
+    tables = "".join(
+        f'<div class="tablebox"><h3>{escape(table.title)}</h3>'
+        f'<p class="caption">{escape(table.caption)}</p>{plain_table(table.heads, table.rows)}</div>'
+        for table in analysis_tables(content.analysis)
+    )
+    return tables + _figures(content.analysis_drawings, start=1001)
 
 
 def _mistakes(content: Content) -> str:

@@ -37,8 +37,9 @@ def _profile(axes: Axes, found: ModalityAnalysis, *, name: str, mark: str, colou
     axes.annotate(
         f"{mark} {dominant.index}: {dominant.mean:+.2f}".replace("-", "−"),
         (dominant.index, dominant.mean),
-        xytext=(8, 0),
+        xytext=(-8, 0) if dominant.index > len(index) / 2 else (8, 0),
         textcoords="offset points",
+        ha="right" if dominant.index > len(index) / 2 else "left",
         va="center",
         fontsize=8,
         color=INK,

@@ -13,7 +13,7 @@ from dtpt.errors import ReportError
 from dtpt.report.figures.style import BLUE, INK, new_figure
 
 GAP = 0.07  # between views, as a share of their side
-LABEL = 0.24  # room for the entropy under a view
+LABEL = 0.32  # room for the entropy under a view
 
 
 def view_mosaic(
@@ -81,7 +81,7 @@ def _tile(
         axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=BLUE, linewidth=2.6))
     axes.text(
         left + 0.5,
-        top + 1.03,
+        top + 1.06,
         f"{entropy:.2f}" + (" ✓" if is_kept else ""),
         ha="center",
         va="top",

@@ -22,9 +22,9 @@ from dtpt.report.figures.style import (
 )
 
 _PARTS = (
-    ("tangent", "tangent (toward the image)", BLUE, "////"),
-    ("normal", "normal (radial)", ORANGE, "...."),
-    ("binormal", "binormal (neither)", GREY, ""),
+    ("tangent", "tangent", BLUE, "////"),
+    ("normal", "normal", ORANGE, "...."),
+    ("binormal", "binormal", GREY, ""),
 )
 
 

@@ -24,7 +24,7 @@ def risk_coverage_figure(
     Returns:
         The figure and its axes; line i is curve i, thinned to at most 200 points.
     """
-    figure = new_figure(4.6, 3.4)
+    figure = new_figure(4.6, 3.4, top=0.34 if title else 0.14)
     axes = figure.subplots()
     looks = series_for([name for name, _, _ in curves])
     for name, text, curve in curves:
