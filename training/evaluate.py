@@ -111,6 +111,17 @@ def anatomy(model: Clip, *, cache: Path) -> dict[str, float]:
     }
 
 
+def mistakes(model: Clip, *, cache: Path, count: int = 20) -> list[tuple[str, str, float]]:
+    """List the most confident mistakes on plain colour pictures: (is, taken for, how sure)."""
+    classes = load_openmoji("openmoji", presentation="plain").classes
+    texts = model.encode_text([TEMPLATE.format(c) for c in classes])
+    images = image_features(model, pictures("openmoji", "plain", model=model, cache=cache))
+    sure, guess = (model.logit_scale * images @ texts.T).softmax(dim=1).max(dim=1)
+    wrong = (guess != torch.arange(len(classes))).nonzero()[:, 0]
+    worst = wrong[sure[wrong].argsort(descending=True)][:count].tolist()
+    return [(classes[k], classes[int(guess[k])], round(float(sure[k]), 3)) for k in worst]
+
+
 def _seconds_for_views(model: Clip, repeats: int = 10) -> float:
     """Best time of encoding 64 pictures, in seconds."""
     size = model.preprocessing.size
@@ -165,10 +176,12 @@ def main() -> None:
         "sets": results,
         "group_means": {kind: group_means(results, kind) for kind in (*kinds, "all")},
         "model": anatomy(model, cache=options.cache),
+        "mistakes": mistakes(model, cache=options.cache),
     }
     print(table(results))
     print(json.dumps(report["group_means"]))
     print(json.dumps(report["model"], indent=1))
+    print("\n".join(f"{a}: taken for {b} ({sure:.0%})" for a, b, sure in report["mistakes"]))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 
