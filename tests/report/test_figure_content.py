@@ -1,6 +1,5 @@
 """Every figure shows the numbers it is given, and can be read without colour."""
 
-import dataclasses
 import sys
 import xml.etree.ElementTree as ET
 
@@ -12,19 +11,29 @@ from dtpt.analysis.feature_results import (
     DimensionValue,
     DominantDimension,
     ModalityAnalysis,
+    ModalityGap,
     Sensitivity,
 )
+from dtpt.analysis.files import save_analysis
 from dtpt.analysis.pareto import pareto_points
 from dtpt.analysis.results import (
+    Analysis,
+    DatasetAnalysis,
     DispersionPoint,
     DispersionScatter,
     GeometryState,
+    ImageDependence,
     MethodGeometry,
     MethodScore,
     Movement,
+    StaticComparison,
+    WithoutDominant,
 )
 from dtpt.errors import ReportError
 from dtpt.metrics import reliability_bins, risk_coverage_curve
+from dtpt.report import write_report
+from dtpt.report.analysis_tables import analysis_tables
+from dtpt.report.drawing import analysis_drawings
 from dtpt.report.figures import (
     confidence_shift,
     dimension_profile,
@@ -224,5 +233,52 @@ def test_figures_leave_pyplot_alone() -> None:
     assert pyplot is None or pyplot.get_fignums() == []
 
 
-def test_results_records_are_plain_data() -> None:
-    assert dataclasses.asdict(geometry()[1])["every_class"]["tangent_share"] == 0.2
+def analysis() -> Analysis:
+    first, second, *_ = scores()
+    top = Sensitivity("product", 4, tuple(np.zeros(16).tolist()), (DimensionValue(7, 0.5),))
+    static = StaticComparison(second, 0.9, 0.01)
+    depends = [
+        ImageDependence(
+            s.label, s.method, s.lambda_, 4, 8, 0.25, 0.5, 0.75, agreement, 0.6, 1.0, s, variant
+        )
+        for s, agreement, variant in ((first, None, None), (second, 0.8, static))
+    ]
+    entry = DatasetAnalysis(
+        dataset="openmoji/food-drink",
+        template="a photo of a {}.",
+        classes=3,
+        images=4,
+        failures=0,
+        dimensions=16,
+        text=modality("text", 3, 0.7),
+        image=modality("image", 12, 0.5),
+        gap=ModalityGap(0.5, 0.7, 0.3, 0.2, ()),
+        sensitivity=(top,),
+        scores=tuple(scores()),
+        without=(WithoutDominant("openmoji/food-drink", first, second, second),),
+        geometry=tuple(geometry()),
+        image_dependence=tuple(depends),
+        pareto=pareto_points(scores()),
+    )
+    points = (DispersionPoint("openmoji/food-drink", "t", "tpt", 0.5, 0.2),)
+    scatter = DispersionScatter(points, None, None, None)
+    return Analysis(1, "test", "tiny", "weights", 0, 4, (entry,), scatter)
+
+
+def test_an_analysis_becomes_figures_with_words_and_tables_with_its_numbers() -> None:
+    drawings = list(analysis_drawings(analysis()))
+    assert len({drawing.key for drawing in drawings}) == len(drawings) == 5
+    assert all("<svg" in drawing.svg and drawing.alternative for drawing in drawings)
+    dependence, moved, without = analysis_tables(analysis())
+    assert dependence.rows[0][:4] == ("TPT", "25.00", "50.00", "—")
+    assert dependence.rows[1][3:] == ("80.00", "61.00", "10.00", "61.00", "10.00")
+    assert [row[0] for row in moved.rows] == ["Zero-shot", "TPT"]
+    assert without.rows == (("TPT", "60.00 / 20.00", "61.00 / 10.00", "61.00 / 10.00"),)
+
+
+def test_the_page_shows_an_analysis_file(five_method_run, tmp_path) -> None:
+    path = save_analysis(analysis(), tmp_path)
+    made = write_report([five_method_run], tmp_path / "out", analysis=path)
+    text = made.page.read_text("utf-8")
+    assert "How much of the update depends on the picture" in text
+    assert (tmp_path / "out" / "figures" / "analysis-dispersion.svg").exists()

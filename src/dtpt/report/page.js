@@ -10,7 +10,7 @@
   const compare = (a, b, sign) => {
     if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
-    return sign * String(a).localeCompare(String(b));
+    return sign * String(a).localeCompare(String(b), "en", { numeric: true });
   };
   const sort = (table, column, direction) => {
     const sign = direction === "ascending" ? 1 : -1;

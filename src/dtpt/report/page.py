@@ -75,8 +75,9 @@ def _footer(content: Content) -> str:
     return (
         '<footer><div class="column">'
         f"Made by dtpt {escape(content.version)} on {escape(content.date)} from "
-        f"{_counted(len(content.gathered.sources), 'stored run')}; every number is recomputed from all rows. "
-        "This page is one file and loads nothing.</div></footer>"
+        f"{_counted(len(content.gathered.sources), 'stored run')}; "
+        "every number is recomputed from all rows. This page is one file and loads nothing."
+        "</div></footer>"
     )
 
 
@@ -158,7 +159,8 @@ def _analysis(content: Content) -> str:
         return ""
     tables = "".join(
         f'<div class="tablebox"><h3>{escape(table.title)}</h3>'
-        f'<p class="caption">{escape(table.caption)}</p>{plain_table(table.heads, table.rows)}</div>'
+        f'<p class="caption">{escape(table.caption)}</p>'
+        f"{plain_table(table.heads, table.rows)}</div>"
         for table in analysis_tables(content.analysis)
     )
     return tables + _figures(content.analysis_drawings, start=1001)
