@@ -119,7 +119,7 @@ def compose(
             *dict.fromkeys(run_command(source) for source in gathered.sources),
             report_command(gathered.sources, output),
         ),
-        date=datetime.datetime.now(datetime.UTC).strftime("%-d %B %Y, %H:%M UTC"),
+        date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         version=_version(),
     )
 

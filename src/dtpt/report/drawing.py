@@ -117,54 +117,33 @@ def _panels(block: Block, dataset: str) -> list[CellScore]:
     return list(first.values())[:MOST_PANELS]
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where the figures of one set belong."""
+
+    key: str
+    shown: str
+    seed: int
+    folded: bool
+
+
 def _of_set(
     block: Block, name: str, cells: Sequence[CellScore], *, prefix: str, folded: bool
 ) -> Iterable[Drawing]:
-    titles = [method_title(cell.method, cell.lambda_) for cell in cells]
-    shown, seed = set_title(name), block.seeds[0]
-    key = prefix + safe_name(name)
-    bins = [
-        (t, reliability_bins(c.confidence, c.correct)) for t, c in zip(titles, cells, strict=True)
-    ]
-    words = "; ".join(
-        f"{t}: accuracy {100 * c.correct.mean():.1f} %, mean confidence "
-        f"{100 * c.confidence.mean():.1f} %, ECE {100 * c.metric('ece'):.1f} %"
-        for t, c in zip(titles, cells, strict=True)
-    )
-    yield Drawing(
-        f"{key}-reliability",
-        f"Reliability, {shown}",
-        f"Above: accuracy in 20 bins of confidence (seed {seed}); hatched is the gap to the mean "
-        "confidence of the bin. Below: share of pictures in each bin, with mean confidence "
-        "(dashed) and accuracy (solid).",
-        words + ".",
-        lambda: reliability_row(bins)[0],
-        folded,
-        shown,
-    )
-    curves = [
-        (cell.method, title, risk_coverage_curve(cell.confidence, cell.correct))
-        for title, cell in zip(titles, cells, strict=True)
-    ]
-    areas = "; ".join(f"{text}: AURC {1000 * curve.aurc:.1f}" for _, text, curve in curves)
-    yield Drawing(
-        f"{key}-risk",
-        f"Risk and coverage, {shown}",
-        "Error rate when only the most confident pictures are answered; lower is better.",
-        f"{areas} (×10³).",
-        lambda: risk_coverage_figure(curves)[0],
-        folded,
-        shown,
-    )
+    """Yield reliability, risk and confidence of one data set."""
+    place = _Place(prefix + safe_name(name), set_title(name), block.seeds[0], folded)
+    named = [(method_title(cell.method, cell.lambda_), cell) for cell in cells]
+    yield _reliability(named, place)
+    yield _risk(named, place)
     tuned = [
         (title, cell.zero_shot_confidence, cell.confidence, cell.correct)
-        for title, cell in zip(titles, cells, strict=True)
+        for title, cell in named
         if cell.method != "zero-shot" and bool((cell.zero_shot_confidence >= 0).all())
     ]
     if tuned:
         yield Drawing(
-            f"{key}-confidence",
-            f"Confidence before and after tuning, {shown}",
+            f"{place.key}-confidence",
+            f"Confidence before and after tuning, {place.shown}",
             "Each mark is a picture (at most 250 are drawn); above the diagonal tuning made the "
             "model more sure. Circles are right answers, crosses wrong ones.",
             "; ".join(
@@ -174,9 +153,46 @@ def _of_set(
             )
             + ".",
             lambda: confidence_shift(tuned)[0],
-            folded,
-            shown,
+            place.folded,
+            place.shown,
         )
+
+
+def _reliability(named: Sequence[tuple[str, CellScore]], place: _Place) -> Drawing:
+    bins = [(title, reliability_bins(c.confidence, c.correct)) for title, c in named]
+    words = "; ".join(
+        f"{title}: accuracy {100 * c.correct.mean():.1f} %, mean confidence "
+        f"{100 * c.confidence.mean():.1f} %, ECE {100 * c.metric('ece'):.1f} %"
+        for title, c in named
+    )
+    return Drawing(
+        f"{place.key}-reliability",
+        f"Reliability, {place.shown}",
+        f"Above: accuracy in 20 bins of confidence (seed {place.seed}); hatched is the gap to the "
+        "mean confidence of the bin. Below: share of pictures in each bin, with mean confidence "
+        "(dashed) and accuracy (solid).",
+        words + ".",
+        lambda: reliability_row(bins)[0],
+        place.folded,
+        place.shown,
+    )
+
+
+def _risk(named: Sequence[tuple[str, CellScore]], place: _Place) -> Drawing:
+    curves = [
+        (cell.method, title, risk_coverage_curve(cell.confidence, cell.correct))
+        for title, cell in named
+    ]
+    areas = "; ".join(f"{text}: AURC {1000 * curve.aurc:.1f}" for _, text, curve in curves)
+    return Drawing(
+        f"{place.key}-risk",
+        f"Risk and coverage, {place.shown}",
+        "Error rate when only the most confident pictures are answered; lower is better.",
+        f"{areas} (×10³).",
+        lambda: risk_coverage_figure(curves)[0],
+        place.folded,
+        place.shown,
+    )
 
 
 def analysis_drawings(analysis: Analysis) -> Iterable[Drawing]:

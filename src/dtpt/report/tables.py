@@ -216,8 +216,9 @@ def mean_and_spreads(values: FloatArray) -> tuple[float, float | None, float | N
     Both are sample standard deviations over seeds: of the mean over sets, and averaged over sets.
 
     Example:
-        >>> mean_and_spreads(np.array([[0.1, 0.3], [0.4, 0.2]]))
-        (0.25, 0.0, 0.14142135623730953)
+        >>> mean, spread, within = mean_and_spreads(np.array([[0.25, 0.75], [0.75, 0.25]]))
+        >>> mean, spread, round(within, 4)
+        (0.5, 0.0, 0.3536)
     """
     if values.shape[1] < 2:
         return float(values.mean()), None, None
