@@ -64,7 +64,9 @@ def rows_in(path):
     ("sent", "code", "workers"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 1)]
 )
 def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code, workers):
-    process = start(world, tmp_path, "--method", "tpt", workers=workers, start_new_session=True)
+    # Ten seeds make the run long enough that the signal comes in its middle on any machine.
+    work = ("--method", "tpt,d-tpt", "--seed", ",".join(map(str, range(10))))
+    process = start(world, tmp_path, *work, workers=workers, start_new_session=True)
     deadline = time.monotonic() + 60
     while rows_in(tmp_path / "run.sqlite") < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -75,7 +77,7 @@ def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent
     assert "Traceback" not in errors
     assert f"--output {tmp_path}" in errors
     with open_run(tmp_path) as run:
-        assert 3 <= len(run.rows()) < 300
+        assert 3 <= len(run.rows().ids) < 6000
         assert run.sessions()[0]["seconds"] > 0  # closed in order
 
 
