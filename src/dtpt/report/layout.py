@@ -53,7 +53,10 @@ def spread_text(entry: Entry, column: Column) -> str:
         return ""
     if entry.spread == 0 and entry.spread_within == 0:
         return ""  # zero-shot looks at no random view
-    return f" ±{number(entry.spread, column)} ({number(entry.spread_within, column)})"
+    text = f" ±{number(entry.spread, column)}"
+    if abs(entry.spread - entry.spread_within) < 1e-12:  # one set: both readings are the same
+        return text
+    return f"{text} ({number(entry.spread_within, column)})"
 
 
 def interval_text(entry: Entry, column: Column) -> str:

@@ -24,11 +24,12 @@ OWN = "d-tpt"  # the paper's method, tinted in tables
 def table_html(table: Table) -> str:
     """Return one table with title, caption, sortable headings and notes."""
     heads = "".join(_head(column) for column in table.columns)
+    many = " many" if len(table.columns) > 7 else ""
     notes = "".join(f"<li>{escape(note)}</li>" for note in [*table.notes, *legend(table)])
     return (
         f'<div class="tablebox" id="{escape(table.key)}"><h3>{escape(table.title)}</h3>'
         f'<p class="caption">{escape(table.caption)}</p>'
-        f'<div class="scroll"><table class="sortable"><thead><tr>'
+        f'<div class="scroll{many}"><table class="sortable"><thead><tr>'
         f'<th scope="col"><button type="button">Method</button></th>{heads}</tr></thead>'
         f"{_bodies(table)}</table></div>"
         + (f'<ul class="notes">{notes}</ul>' if notes else "")
@@ -70,12 +71,12 @@ def _cell(entry: Entry, column: Column) -> str:
         return f'<td class="none" data-v="">— {escape(entry.missing)}</td>'
     tag = {1: "<b>{}</b>", 2: "<u>{}</u>"}.get(entry.rank, "{}")
     shown = tag.format(number(entry.value, column)) + FAILED * bool(entry.remark)
-    small = (spread_text(entry, column) + interval_text(entry, column)).strip()
     text = f'<span class="n">{shown}</span>'
-    text += f"<small>{escape(small)}</small>" if small else ""
-    paper = paper_text(entry)
+    paper, delta, difference = paper_text(entry).partition(", Δ")
+    for small in (spread_text(entry, column), interval_text(entry, column), paper):
+        text += f"<small>{escape(small.strip())}</small>" if small else ""
     mark = ' class="out"' if is_outside(entry) else ""
-    text += f"<small{mark}>{escape(paper)}</small>" if paper else ""
+    text += f"<small{mark}>Δ{escape(difference)}</small>" if delta else ""
     return f'<td data-v="{entry.value!r}"{_title(entry)}>{text}</td>'
 
 

@@ -25,6 +25,11 @@ FloatArray = npt.NDArray[np.float64]
 IntervalOf = Callable[[Sequence[Sequence[CellScore]], str], Interval | None]
 """Confidence interval of a mean over (sets × seeds) cells, by metric; None when not asked for."""
 
+INTERVAL_NOTE = (
+    "In brackets: 95 % of bootstrap draws over pictures. Calibration errors of few pictures are "
+    "biased upward, and drawn again more so: such an interval may lie above the value."
+)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -287,6 +292,8 @@ def _notes(rows: Sequence[Row], block: Block, sets: Sequence[str]) -> tuple[str,
         notes.append("Only one method was run: there is nothing to compare it with.")
     missing = [f"{row.title}: {e.missing}" for row in rows for e in row.entries[:1] if e.missing]
     notes += [f"{text}." for text in missing]
+    if any(entry.interval is not None for row in rows for entry in row.entries):
+        notes.append(INTERVAL_NOTE)
     errata = {e.paper.erratum for row in rows for e in row.entries if e.paper and e.paper.erratum}
     notes += [f"Erratum of the paper, not a target: {text}" for text in sorted(errata)]
     partial = [n for n in sets if block.datasets[n].limit is not None]
