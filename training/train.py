@@ -1,4 +1,4 @@
-"""Train `pocket` from nothing: `python -m training.train` fetches, rasterises, trains and exports.
+"""Train `pocket` from nothing: `python -m training.train` fetches and rasterises if needed, trains.
 
 The learning rate warms up, stays, and falls to zero over the last part. Until it falls nothing
 depends on the number of steps, so a run may be stopped, and continued for more steps than first
