@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   ?= quick
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint pocket clean
 
 # Installed anew only when a dependency list changes; the package itself is editable.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -29,6 +29,12 @@ lint: $(VENV)/installed-dev
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Train the embedded model from nothing (about an hour on one core; fetches artwork from npm).
+pocket: $(VENV)/installed-dev
+	$(BIN)/python -m training.train
+	$(BIN)/python -m training.export --record docs/pocket-training.json
+	$(BIN)/python -m training.evaluate
 
 clean:
 	rm -rf $(VENV) demo-output
