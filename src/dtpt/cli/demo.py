@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 QUICK_GROUPS = ("animals-nature", "food-drink", "travel-places", "objects")
 QUICK_PICTURES = 64  # per set; chosen by the hash of the picture's id, not the first ones
-# D-TPT with the weight of the paper and with the one that fits the embedded model (docs/findings.md).
+# D-TPT with the weight of the paper and with the one that fits `pocket` (docs/findings.md).
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "d-tpt@1e6")
 
 
