@@ -79,24 +79,15 @@ def summary_sentences(content: "Content") -> list[str]:
 
 def _summary(table: Table) -> str:
     """Compare the calibration of the paper's methods in one sentence."""
-    rows = {row.method: row for row in table.rows if row.entries[0].value is not None}
+    finished = [row for row in table.rows if row.entries[0].value is not None]
     where = _where(table)
-    own, base, plain = rows.get("d-tpt"), rows.get("tpt"), rows.get("zero-shot")
-    if own is not None and base is not None:
-        better = _value(own, 1) < _value(base, 1)
-        text = (
-            f"{where}, D-TPT brings the expected calibration error of TPT from {_percent(base, 1)} "
-            f"to {_percent(own, 1)}; accuracy is {_percent(own, 0)} against {_percent(base, 0)}"
-        )
-        if not better:
-            text = (
-                f"{where}, D-TPT does not lower the expected calibration error of TPT: "
-                f"{_percent(own, 1)} against {_percent(base, 1)}, at {_percent(own, 0)} against "
-                f"{_percent(base, 0)} accuracy"
-            )
-        untuned = f" (untuned: {_percent(plain, 1)} and {_percent(plain, 0)})" if plain else ""
-        return f"{text}{untuned}."
-    finished = list(rows.values())
+    own = [row for row in finished if row.method == "d-tpt"]  # one for each λ
+    base = next((row for row in finished if row.method == "tpt"), None)
+    plain = next((row for row in finished if row.method == "zero-shot"), None)
+    if own and base is not None:
+        compared = [*([plain] if plain else []), base, *own]
+        parts = [f"{row.title} {_percent(row, 1)} at {_percent(row, 0)}" for row in compared]
+        return f"{where}, expected calibration error at accuracy: {'; '.join(parts)}."
     if not finished:
         return ""
     best = min(finished, key=lambda row: _value(row, 1))
