@@ -29,9 +29,16 @@ def world(tmp_path_factory):
     return folder
 
 
+# A shell that starts the tests in the background ignores Ctrl-C, and children inherit that.
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from dtpt.cli.main import run; run()"
+)
+
+
 def command(world, output, *more, name="eval", workers=0):
     return [
-        *(sys.executable, "-c", "from dtpt.cli.main import run; run()", name),
+        *(sys.executable, "-c", PROGRAM, name),
         *("--model", f"local-dir:{world / 'tiny'}", "--dataset", f"folder:{world / 'pictures'}"),
         *("--views", "4", "--workers", str(workers), "--output", str(output), *more),
     ]
