@@ -4,9 +4,26 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives each core its own worker
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network() -> Iterator[None]:
+    """Refuse connections from the test process to anything but this machine."""
+    connect = socket.socket.connect
+
+    def only_here(self: socket.socket, address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else ""
+        if host not in ("", "127.0.0.1", "::1", "localhost"):
+            raise OSError(f"tests reach the loopback only, not {host}")
+        connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", only_here)
+        yield
 
 
 @pytest.fixture(scope="session")
