@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from dtpt.analysis.results import DispersionScatter
 from dtpt.report.columns import method_title
-from dtpt.report.figures.style import add_legend, new_figure, series_for, tidy
+from dtpt.report.figures.style import add_legend_beside, new_figure, series_for, tidy
 
 
 def dispersion_figure(scatter: DispersionScatter, *, title: str = "") -> tuple[Figure, Axes]:
@@ -36,7 +36,7 @@ def dispersion_figure(scatter: DispersionScatter, *, title: str = "") -> tuple[F
     axes.set(xlabel="average text feature dispersion (ATFD)", ylabel="ECE (%)")
     axes.set_title(title or correlation_text(scatter))
     tidy(axes, grid="both")
-    add_legend(axes)
+    add_legend_beside(figure, axes)
     return figure, axes
 
 

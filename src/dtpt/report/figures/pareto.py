@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from dtpt.analysis.results import ParetoPoint
 from dtpt.report.columns import lambda_text, method_title
-from dtpt.report.figures.style import INK, add_legend, new_figure, series_for, tidy
+from dtpt.report.figures.style import INK, add_legend_beside, new_figure, series_for, tidy
 
 
 def pareto_figure(points: Sequence[ParetoPoint], *, title: str = "") -> tuple[Figure, Axes]:
@@ -45,7 +45,7 @@ def pareto_figure(points: Sequence[ParetoPoint], *, title: str = "") -> tuple[Fi
     axes.set(xlabel="accuracy (%) → better", ylabel="ECE (%) ↓ better")
     axes.set_title(title)
     tidy(axes, grid="both")
-    add_legend(axes)
+    add_legend_beside(figure, axes)
     return figure, axes
 
 

@@ -110,3 +110,20 @@ def add_legend(axes: Axes, *, loc: Place = "best", columns: int = 1) -> None:
     found = axes.legend(loc=loc, ncols=columns, frameon=False, fontsize=8, handlelength=2.4)
     for text in found.get_texts():
         text.set_color(INK)
+
+
+def add_legend_beside(figure: Figure, axes: Axes, *, room: float = 1.45) -> None:
+    """Widen the figure by `room` inches and put the legend there, where it covers no point."""
+    width, height = figure.get_size_inches()
+    margins, share = figure.subplotpars, width / (width + room)
+    figure.set_size_inches(width + room, height)
+    figure.subplots_adjust(left=margins.left * share, right=margins.right * share)
+    found = axes.legend(
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+        fontsize=8,
+        handlelength=2.4,
+    )
+    for text in found.get_texts():
+        text.set_color(INK)
