@@ -5,9 +5,31 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives each core its own worker
 
 import socket
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+
+_kept_alive = []
+
+
+@pytest.fixture(scope="session")
+def torchvision():
+    """Torchvision as an oracle: importable beside a CPU torch that lacks its compiled operators."""
+    import torch
+
+    if "torchvision" not in sys.modules:
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        _kept_alive.append(library)  # the definitions vanish with it
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return pytest.importorskip("torchvision")
+
+
+@pytest.fixture(scope="session")
+def open_clip(torchvision):
+    """Open_clip as an oracle; tests skip when it is missing."""
+    return pytest.importorskip("open_clip")
 
 
 @pytest.fixture(scope="session", autouse=True)
