@@ -90,7 +90,7 @@ def test_cost_is_pictures_times_views_and_classes() -> None:
     assert found.seconds == pytest.approx(64 * found.pictures)
     by_class = estimate(run, Speed(view=0.0, encode=0.0, text=1.0))
     images = {200: 7500 + 30000, 1000: 10000 + 50889}
-    work = 3 * len(run.method)  # seeds times methods
+    work = 3 * len(run.methods)  # seeds times methods
     assert by_class.seconds == sum(work * count * n for count, n in images.items())
     assert duration_text(3 * 86400) == "3.0 days"
 
