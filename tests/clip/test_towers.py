@@ -4,18 +4,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dtpt.clip.config import ClipConfig, ResNetConfig, TextConfig
+from dtpt.clip.config import ClipConfig, ResNetConfig, SmallResNetConfig, TextConfig
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 
 
-@pytest.fixture(scope="module")
-def resnet_clip():
+def clip_with(vision):
     config = ClipConfig(
         embed_dim=24,
         activation="gelu",
-        vision=ResNetConfig(image_size=64, width=8, layers=(1, 2, 1, 1), heads=4),
+        vision=vision,
         text=TextConfig(
             context_length=77, vocab_size=49408, width=16, layers=2, heads=2, mlp_width=32
         ),
@@ -25,7 +24,19 @@ def resnet_clip():
     return model.eval().requires_grad_(False)
 
 
-@pytest.mark.parametrize("kind", ["tiny_clip", "resnet_clip"])
+@pytest.fixture(scope="module")
+def resnet_clip():
+    return clip_with(ResNetConfig(image_size=64, width=8, layers=(1, 2, 1, 1), heads=4))
+
+
+@pytest.fixture(scope="module")
+def small_resnet_clip():
+    return clip_with(
+        SmallResNetConfig(image_size=64, stem_width=4, widths=(8, 12, 16), layers=(1, 2, 1))
+    )
+
+
+@pytest.mark.parametrize("kind", ["tiny_clip", "resnet_clip", "small_resnet_clip"])
 def test_features_are_unit_vectors_of_the_joint_dimension(kind, request):
     model = request.getfixturevalue(kind)
     size = model.config.vision.image_size
