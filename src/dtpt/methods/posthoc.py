@@ -35,7 +35,7 @@ def scale_to_zero_shot_range(logits: Tensor, zero_shot: Tensor) -> Tensor:
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """The T > 0 that minimises the mean negative log-likelihood of (N, C) labelled logits.
 
-    The loss is convex in 1/T; Newton steps on log T with halving find its only minimum.
+    The loss is convex in 1/T, so L-BFGS on log T finds its only minimum.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(labels) == 0:
         raise MethodError(
