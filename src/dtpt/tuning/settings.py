@@ -1,25 +1,52 @@
-"""The numbers of the tuning procedure; defaults are the paper's and its peers'."""
+"""The numbers of the tuning procedure; defaults are the paper's and its peers'.
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+No torch here: the descriptions are the help texts of the command line's flags.
+"""
 
-from dtpt.methods.tpt import EntropyReading
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class TuningSettings(BaseModel):
     """How one image tunes the context.
 
-    Attributes:
-        steps: AdamW steps per image; 0 is zero-shot.
-        learning_rate: of AdamW; with one step every context number moves by almost exactly this.
-        weight_decay: torch's default for AdamW, which all peers use.
-        rho: share of the views that is kept, the most confident ones (0.1 of 64 = 6 views).
-        entropy: "of-mean" as in all released code, "mean-of" as the paper's equation 1 prints.
+    Example:
+        >>> TuningSettings(steps=2).learning_rate
+        0.005
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    steps: NonNegativeInt = 1
-    learning_rate: float = Field(default=5e-3, gt=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    rho: float = Field(default=0.1, gt=0, le=1)
-    entropy: EntropyReading = "of-mean"
+    steps: Annotated[
+        int, Field(ge=0, le=10_000, description="AdamW steps per image; 0 is zero-shot.")
+    ] = 1
+    learning_rate: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="Of AdamW; with one step every context number moves by almost this.",
+        ),
+    ] = 5e-3
+    weight_decay: Annotated[
+        float,
+        Field(ge=0, allow_inf_nan=False, description="Of AdamW; torch's default, as in all peers."),
+    ] = 0.01
+    rho: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1,
+            description="Share of the views that is kept, the most confident ones "
+            "(0.1 of 64 is 6 views).",
+        ),
+    ] = 0.1
+    # the keys of dtpt.methods.tpt.ENTROPY_LOSSES
+    entropy: Annotated[
+        Literal["of-mean", "mean-of"],
+        Field(
+            description="of-mean as in all released code, or mean-of as the paper's equation 1 "
+            "is printed."
+        ),
+    ] = "of-mean"
