@@ -1,6 +1,10 @@
-"""Writes a file so that a reader, or a crash, sees the old content or the new, never a mixture.
+"""Files: opened for reading without ever blocking, written so that nobody sees half of one.
 
-Trade-offs, accepted knowingly:
+Reading. A path that somebody gives may be a named pipe, a device or a socket, and opening those can
+block for ever or never end. `open_regular` and `read_limited` take regular files only.
+
+Writing. After `write_atomically` a reader, or a crash, sees the old content or the new, never a
+mixture. Trade-offs, accepted knowingly:
 
 * The new file replaces the old one, so hard links to the old one keep the old content. A symbolic
   link is followed, and its target is replaced.
@@ -12,13 +16,108 @@ Trade-offs, accepted knowingly:
 """
 
 import contextlib
+import errno
 import os
+import re
 import secrets
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+AnyPath = str | os.PathLike[str]
+
+# Neither waits for the other end of a pipe nor makes a terminal ours; absent on some systems.
+_READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_UNPRINTABLE = re.compile("[\ud800-\udfff]")
+
+
+class NotARegularFile(OSError):
+    """A path to something that has no content of its own; `strerror` says what it is."""
+
+
+class FileTooLarge(OSError):
+    """A file with more bytes than its reader takes; `strerror` names the limit."""
+
+
+def open_regular(path: AnyPath) -> BinaryIO:
+    """Open a regular file for reading, at once or not at all; symbolic links are followed.
+
+    Raises:
+        NotARegularFile: The path leads to a folder, named pipe, device or socket.
+        OSError: There is no such file, it may not be read, or no file can have such a path.
+
+    Example:
+        >>> open_regular("/")
+        Traceback (most recent call last):
+        dtpt.files.NotARegularFile: [Errno 22] is a folder, not a regular file: '/'
+    """
+    try:
+        _require_regular(os.stat(path), path)  # first: merely opening some devices has effects
+        descriptor = os.open(path, _READ_FLAGS)
+    except ValueError as error:  # a NUL, or characters that no file name has
+        raise OSError(errno.EINVAL, "no file can have this path", os.fspath(path)) from error
+    try:
+        _require_regular(os.fstat(descriptor), path)  # again: the path may lead elsewhere by now
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_limited(path: AnyPath, most_bytes: int) -> bytes:
+    """Read a whole regular file that has at most `most_bytes` bytes.
+
+    Raises:
+        FileTooLarge: It has more; no more than the limit is held in memory.
+        OSError: As `open_regular`.
+    """
+    with open_regular(path) as stream:
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        reason = f"has more than {most_bytes:,} bytes, the most that is read here"
+        raise FileTooLarge(errno.EFBIG, reason, os.fspath(path))
+    return data
+
+
+def printable(path_or_text: AnyPath | bytes) -> str:
+    r"""Return a path as text that can always be printed and stored.
+
+    File names are bytes. Those that are not UTF-8 come as `\xNN`; any other text stays as it is, so
+    doing it twice does no harm.
+
+    Example:
+        >>> print(printable(b"caf\xe9.jpg"), printable("café.jpg"))
+        caf\xe9.jpg café.jpg
+    """
+    return _UNPRINTABLE.sub(_escaped, os.fsdecode(path_or_text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])  # Python decodes the byte 0xNN of a file name, if not UTF-8, as U+DCNN
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def _require_regular(status: os.stat_result, path: AnyPath) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        reason = f"is {kind}, not a regular file"
+        raise NotARegularFile(errno.EINVAL, reason, os.fspath(path))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes `data` to `path`: temporary file beside it, fsync, rename, fsync of the folder.
+    """Write `data` to `path`: temporary file beside it, fsync, rename, fsync of the folder.
 
     Args:
         path: The file to make or replace; its folder must exist.
@@ -41,7 +140,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _write_and_sync(path: Path, data: bytes) -> None:
-    """Makes `path` (which must not exist) with `data` and waits until it is on the disk."""
+    """Make `path` (which must not exist) with `data` and wait until it is on the disk."""
     with path.open("xb") as stream:
         stream.write(data)
         stream.flush()
@@ -49,7 +148,7 @@ def _write_and_sync(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the rename durable; where folders cannot be opened or synced, it does nothing."""
+    """Make the rename durable; do nothing where folders cannot be opened or synced."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Opens pictures safely: any source becomes a fully decoded RGB Pillow image, or an `ImageError`.
+"""Open pictures safely: any source becomes a fully decoded RGB Pillow image, or an `ImageError`.
 
 Conventions, all of them those of CLIP's peers unless said otherwise:
 
@@ -22,13 +22,13 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from dtpt.errors import ImageError
+from dtpt.files import NotARegularFile, open_regular, printable
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 """What `open_image` takes: a path, encoded bytes, a Pillow image, or a uint8 array."""
@@ -58,7 +58,7 @@ _warnings_lock = threading.Lock()
 def open_image(
     source: ImageSource, *, name: str | None = None, max_pixels: int = MAX_PIXELS
 ) -> Image.Image:
-    """Returns the picture as a decoded, upright RGB image without metadata.
+    """Return the picture as a decoded, upright RGB image without metadata.
 
     Args:
         source: Path, encoded bytes, Pillow image (left as it is), or uint8 array of shape (H, W),
@@ -69,22 +69,30 @@ def open_image(
 
     Raises:
         ImageError: The file is missing, damaged, too large or no image; the message names it.
+
+    Example:
+        >>> open_image(np.zeros((4, 6), np.uint8)).size
+        (6, 4)
     """
-    label = name if name is not None else _label(source)
+    label = printable(name) if name is not None else _label(source)
     if isinstance(source, np.ndarray):
         return _from_array(source, label)
     if isinstance(source, Image.Image):
-        return _decode(source, label, max_pixels)
+        return _decode(source, label, max_pixels=max_pixels)
     if isinstance(source, bytes):
-        return _from_file(io.BytesIO(source), label, max_pixels)
-    return _from_path(source, label, max_pixels)
+        return _from_file(io.BytesIO(source), label, max_pixels=max_pixels)
+    return _from_path(source, label, max_pixels=max_pixels)
 
 
 def pixel_digest(image: Image.Image) -> str:
-    """Returns the sha256 (hex) over size and RGB bytes: equal pictures have equal ids.
+    """Return the sha256 (hex) over size and RGB bytes: equal pictures have equal ids.
 
     Raises:
         ImageError: The image is not RGB; `open_image` makes it so.
+
+    Example:
+        >>> pixel_digest(Image.new("RGB", (2, 1), "red"))[:8]
+        'd6e38e36'
     """
     if image.mode != "RGB":
         raise ImageError(
@@ -101,30 +109,31 @@ def _label(source: ImageSource) -> str:
     if isinstance(source, np.ndarray):
         return f"<array {source.dtype} {source.shape}>"
     if isinstance(source, Image.Image):
-        return str(getattr(source, "filename", "") or f"<{source.mode} image {source.size}>")
-    return os.fspath(source)
+        return printable(getattr(source, "filename", "") or f"<{source.mode} image {source.size}>")
+    return printable(source)
 
 
-def _from_path(path: str | os.PathLike[str], label: str, max_pixels: int) -> Image.Image:
+def _from_path(path: str | os.PathLike[str], label: str, *, max_pixels: int) -> Image.Image:
     try:
-        with Path(path).open("rb") as stream:
-            return _from_file(stream, label, max_pixels)
+        stream = open_regular(path)
     except FileNotFoundError as error:
         raise ImageError(f"{label}: no such image file.") from error
-    except IsADirectoryError as error:
-        raise ImageError(f"{label}: is a folder, not an image file.") from error
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{label}: cannot be opened ({error}).") from error
+    except NotARegularFile as error:
+        raise ImageError(f"{label}: {error.strerror}.") from error
+    except OSError as error:
+        raise ImageError(f"{label}: cannot be opened ({error.strerror or error}).") from error
+    with stream:
+        return _from_file(stream, label, max_pixels=max_pixels)
 
 
-def _from_file(stream: IO[bytes], label: str, max_pixels: int) -> Image.Image:
-    if not stream.read(1):
-        raise ImageError(f"{label}: the file is empty.")
-    stream.seek(0)
+def _from_file(stream: IO[bytes], label: str, *, max_pixels: int) -> Image.Image:
     with _reading(label), _no_warnings():
+        if not stream.read(1):
+            raise ImageError(f"{label}: the file is empty.")
+        stream.seek(0)
         image = Image.open(stream, formats=_available_formats())
     with image:
-        return _decode(image, label, max_pixels)
+        return _decode(image, label, max_pixels=max_pixels)
 
 
 def _available_formats() -> list[str]:
@@ -132,7 +141,7 @@ def _available_formats() -> list[str]:
     return [name for name in FORMATS if name in Image.OPEN]
 
 
-def _decode(image: Image.Image, label: str, max_pixels: int) -> Image.Image:
+def _decode(image: Image.Image, label: str, *, max_pixels: int) -> Image.Image:
     width, height = image.size
     if width < 1 or height < 1:
         raise ImageError(f"{label}: has no pixels ({width}×{height}).")
@@ -151,7 +160,7 @@ def _decode(image: Image.Image, label: str, max_pixels: int) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, label: str) -> Image.Image:
-    """Returns a new RGB image by the conventions of this module."""
+    """Return a new RGB image by the conventions of this module."""
     if image.mode == "F":
         raise ImageError(f"{label}: floating-point pixels have no known range; save it as 8-bit.")
     if image.mode == "I" or image.mode.startswith("I;16"):
@@ -162,7 +171,7 @@ def _to_rgb(image: Image.Image, label: str) -> Image.Image:
 
 
 def _from_sixteen_bits(values: np.ndarray, label: str) -> Image.Image:
-    """Scales 0..65535 to 0..255, rounding to nearest."""
+    """Scale 0..65535 to 0..255, rounding to nearest."""
     wide = values.astype(np.int64)
     low, high = int(wide.min()), int(wide.max())
     if low < 0 or high > 65535:
@@ -184,7 +193,7 @@ def _from_array(array: np.ndarray, label: str) -> Image.Image:
 
 @contextmanager
 def _reading(label: str) -> Iterator[None]:
-    """Turns whatever a decoder raises on a damaged file into an `ImageError` that names it.
+    """Turn whatever a decoder raises on a damaged file into an `ImageError` that names it.
 
     Pillow's decoders raise OSError and SyntaxError by design, but also struct.error, IndexError,
     TypeError, zlib.error and others on hostile bytes; all mean that this picture cannot be read.

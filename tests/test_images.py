@@ -1,6 +1,8 @@
 """Opening pictures: every mode becomes RGB, everything else an ImageError that names the file."""
 
+import doctest
 import io
+import os
 import struct
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import dtpt.images
 from dtpt.errors import ImageError
 from dtpt.images import open_image, pixel_digest
 
@@ -178,10 +181,29 @@ def test_a_broken_file_gives_an_image_error_that_names_it(tmp_path, name):
 def test_missing_files_folders_and_impossible_paths_are_named(tmp_path):
     with pytest.raises(ImageError, match=r"gone\.png: no such"):
         open_image(tmp_path / "gone.png")
-    with pytest.raises(ImageError, match="folder"):
+    with pytest.raises(ImageError, match="is a folder, not a regular file"):
         open_image(tmp_path)
     with pytest.raises(ImageError, match="cannot be opened"):
         open_image("a\0b.png")
+
+
+def test_a_named_pipe_or_device_as_picture_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(ImageError, match=r"pipe\.jpg: is a named pipe"):
+        open_image(tmp_path / "pipe.jpg")
+    with pytest.raises(ImageError, match="is a device"):
+        open_image("/dev/zero")
+
+
+def test_a_file_name_that_is_not_utf8_is_opened_and_can_be_printed_in_errors(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.png")
+    path.write_bytes(encoded(Image.fromarray(picture())))
+    assert np.array_equal(rgb(path), picture())
+    path.write_bytes(b"nonsense")
+    for name in (None, str(path)):
+        with pytest.raises(ImageError, match=r"caf\\xe9\.png") as caught:
+            open_image(path, name=name)
+        assert str(caught.value).encode("utf-8")
 
 
 def test_a_given_name_is_used_in_errors():
@@ -257,3 +279,8 @@ def test_digest_tells_pictures_and_shapes_apart():
 def test_opening_images_needs_no_torch():
     code = "import sys, dtpt.images, dtpt.files; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_examples_of_the_docstrings_hold():
+    result = doctest.testmod(dtpt.images)
+    assert (result.failed, result.attempted > 0) == (0, True)
