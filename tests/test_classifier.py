@@ -1,7 +1,9 @@
 """The public classifier and `dtpt predict`."""
 
+import copy
 import io
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from PIL import Image
 
 import dtpt
 from dtpt.cli.predict import predict
-from dtpt.errors import ImageError, PromptError
+from dtpt.errors import ImageError, MethodError, PromptError
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
 
@@ -76,9 +78,10 @@ def test_one_unreadable_image_does_not_stop_the_others(classifier, picture):
 
 
 def test_two_classes_of_one_name_share_their_probability(tiny_clip, picture):
-    made = dtpt.Classifier(tiny_clip, ["cat", "dog", "cat"], method="d-tpt", views=8)
+    with pytest.warns(dtpt.errors.PromptWarning, match="'cat', 'Cat'"):
+        made = dtpt.Classifier(tiny_clip, ["cat", "dog", "Cat"], method="d-tpt", views=8)
     got = made.predict(picture)
-    assert made.duplicates == ("cat",)
+    assert made.duplicates == (("cat", "Cat"),)
     assert got.probabilities[0] == pytest.approx(got.probabilities[2], abs=1e-6)
 
 
@@ -120,3 +123,41 @@ def test_jpeg_bytes_are_accepted(classifier, picture):
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG")
     assert classifier.predict(buffer.getvalue()).confidence > 0
+
+
+def test_one_class_is_refused(tiny_clip):
+    with pytest.raises(PromptError, match="at least two"):
+        dtpt.Classifier(tiny_clip, ["cat"])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_a_classifier_can_be_copied_after_its_first_prediction(tiny_clip, picture, copied):
+    made = dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt", views=16)
+    before = made.predict(picture).probabilities
+    np.testing.assert_array_equal(copied(made).predict(picture).probabilities, before)
+    np.testing.assert_array_equal(made.predict(picture).probabilities, before)
+
+
+@pytest.mark.parametrize("method", ["zero-shot", "d-tpt-static", "zero-shot+no-tdd"])
+def test_methods_that_use_no_views_make_none(tiny_clip, picture, method, monkeypatch):
+    made = dtpt.Classifier(tiny_clip, CLASSES, method=method)
+    shapes = []
+    encode = tiny_clip.encode_image
+    monkeypatch.setattr(tiny_clip, "encode_image", lambda x: shapes.append(len(x)) or encode(x))
+    made.predict(picture)
+    assert shapes == [1]
+
+
+@pytest.mark.parametrize("views", [0, -1, 10**6, None, "64", 3.5, True])
+def test_senseless_numbers_of_views_are_refused_in_words(tiny_clip, views):
+    with pytest.raises(MethodError, match="views"):
+        dtpt.Classifier(tiny_clip, CLASSES, views=views)
+
+
+def test_a_weight_is_found_from_pictures_without_labels(tiny_clip, picture):
+    made = dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt@auto=0.9", views=16)
+    weight = made.fit_weight([picture])
+    assert weight is not None
+    assert weight > 0
+    assert made.predict(picture).lambda_ == weight
+    assert dtpt.Classifier(tiny_clip, CLASSES, method="tpt").fit_weight([picture]) is None

@@ -1,27 +1,33 @@
 """The public classifier: an image in, a calibrated prediction out.
 
->>> import dtpt                                                    # doctest: +SKIP
->>> model = dtpt.load_model("ViT-B-16/openai")                     # doctest: +SKIP
->>> classifier = dtpt.Classifier(model, ["cat", "dog"], method="d-tpt")  # doctest: +SKIP
->>> classifier.predict("photo.jpg").label                          # doctest: +SKIP
-'cat'
+>>> import dtpt
+>>> from dtpt.data.openmoji_art import OpenMojiRef
+>>> model = dtpt.load_model("pocket")
+>>> classifier = dtpt.Classifier(model, ["bicycle", "tropical drink"], method="d-tpt", views=16)
+>>> classifier.predict(OpenMojiRef("1F6B2").open()).label
+'bicycle'
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from dtpt.clip.model import Clip
-from dtpt.errors import ImageError
+from dtpt.errors import ImageError, MethodError, PromptError, PromptWarning
 from dtpt.images import ImageSource, open_image, pixel_digest
 from dtpt.methods import Method, ResolvedMethod, resolve_method
 from dtpt.prompts import DEFAULT_TEMPLATE, PromptSet
-from dtpt.tuning import Outcome, Tuner, TuningSettings
+from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
 from dtpt.views import ViewRecipe, make_views
+
+PICTURES_FOR_A_WEIGHT = 32
 
 
 @dataclass(frozen=True)
@@ -59,24 +65,28 @@ class Prediction(Answer):
 
 
 class Classifier:
-    """Zero-shot classification with test-time prompt tuning, one image at a time.
+    """Zero-shot classification with test-time tuning, one image at a time.
 
     Stateless between calls: every image starts from the same initial context, so a prediction does
     not depend on what was predicted before, and the same pixels give the same answer whether they
-    come as a path, bytes, a Pillow image or an array.
+    come as a path, bytes, a Pillow image or an array. It can be copied and pickled at any time.
 
     Args:
         model: a CLIP from `load_model`.
-        classes: class names; `_` counts as a blank.
-        method: a name such as "d-tpt", "tpt+sals", "c-tpt@20", or a `Method`.
+        classes: at least two class names; `_` counts as a blank.
+        method: a name such as "d-tpt", "tpt+sals", "c-tpt@20", "mean-views", or a `Method`.
         template: prompt with {} for the class name; its words are tuned.
         views: how many views, the original included; or a whole recipe.
         seed: of the random views.
         lambda_: weight of the method's regulariser instead of its default.
-        family: picks the method's default lambda ("fine-grained" or "natural-shifts").
+        protocol: picks default lambda and learning rate ("fine-grained" or "natural-shifts").
         augmix: whether the random views go through AugMix.
         context: (n, W) initial context instead of the template's words.
         settings: optimiser and selection of confident views.
+
+    Raises:
+        PromptError: fewer than two classes, or a prompt that cannot be made.
+        MethodError: an unknown method, or a number that makes no sense.
     """
 
     def __init__(
@@ -89,22 +99,23 @@ class Classifier:
         views: int | ViewRecipe = 64,
         seed: int = 0,
         lambda_: float | None = None,
-        family: str = "fine-grained",
+        protocol: str = "fine-grained",
         augmix: bool = True,
         context: Tensor | None = None,
         settings: TuningSettings | None = None,
     ) -> None:
         self.model = model
-        self.classes = tuple(classes)
-        self.method = resolve_method(method, lambda_=lambda_, family=family)
-        self.recipe = ViewRecipe(count=views, augmix=augmix) if isinstance(views, int) else views
-        self.seed = seed
+        self.method = resolve_method(method, lambda_=lambda_, protocol=protocol)
+        self.recipe = _recipe(views, augmix)
+        self.seed = _whole_number(seed, "seed")
         prompts = PromptSet.build(model, classes, template=template, context=context)
+        self.classes = tuple(classes)
+        _check_classes(prompts)
         self.tuner = Tuner(model, prompts, settings=settings)
 
     @property
-    def duplicates(self) -> tuple[str, ...]:
-        """Class names that occur more than once: such classes share their probability."""
+    def duplicates(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of class names with the same prompt: they share their probability."""
         return self.tuner.prompts.duplicates
 
     def predict(self, image: ImageSource) -> Prediction:
@@ -131,12 +142,25 @@ class Classifier:
             except ImageError as error:
                 yield error
 
+    def fit_weight(self, images: Iterable[ImageSource]) -> float | None:
+        """Find the lambda of a method such as "d-tpt@auto=0.9" from pictures without labels.
+
+        At most 32 pictures are looked at. Returns the weight; None if the method has none to find.
+        """
+        seen = (self.view_features(image) for image in islice(images, PICTURES_FOR_A_WEIGHT))
+        (self.method,) = self.tuner.with_weights([self.method], seen)
+        return self.method.lambda_
+
     def view_features(self, image: ImageSource) -> Tensor:
-        """Features (N, D) of the image's views; row 0 is the original view."""
+        """Return features (N, D) of the image's views; row 0 is the original view.
+
+        Only the original is made and encoded when the method looks at no other.
+        """
         opened = open_image(image)
+        count = views_needed([self.method], self.recipe.count)
         pixels = make_views(
             opened,
-            recipe=self.recipe,
+            recipe=self.recipe.model_copy(update={"count": count}),
             seed=self.seed,
             image_id=pixel_digest(opened),
             preprocessing=self.model.preprocessing,
@@ -154,7 +178,7 @@ class Classifier:
         return Prediction(
             **vars(answer),
             method=outcome.method.name,
-            lambda_=outcome.method.lambda_,
+            lambda_=outcome.lambda_,
             zero_shot=zero_shot,
         )
 
@@ -167,4 +191,35 @@ class Classifier:
             confidence=float(probabilities[index]),
             entropy=float(-logs.sum()),
             probabilities=probabilities.float().cpu().numpy(),
+        )
+
+
+def _recipe(views: object, augmix: bool) -> ViewRecipe:
+    if isinstance(views, ViewRecipe):
+        return views
+    try:
+        return ViewRecipe(count=_whole_number(views, "views"), augmix=augmix)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise MethodError(f"views is {views!r}: {reason}; the paper uses 64.") from None
+
+
+def _whole_number(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise MethodError(f"{name} must be a whole number, got {value!r}.")
+    return int(value)
+
+
+def _check_classes(prompts: PromptSet) -> None:
+    """Refuse what can only be answered one way; warn about classes that nothing tells apart."""
+    if len(prompts.names) < 2:
+        raise PromptError(
+            f"One class ({prompts.names[0]!r}) leaves nothing to decide: give at least two."
+        )
+    for group in prompts.duplicates:
+        names = ", ".join(repr(name) for name in group)
+        warnings.warn(
+            f"Classes with the same prompt share their probability: {names}.",
+            PromptWarning,
+            stacklevel=3,
         )

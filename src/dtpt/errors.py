@@ -37,6 +37,10 @@ class PromptError(DtptError):
     """A class list, template or context from which no prompt can be made."""
 
 
+class PromptWarning(UserWarning):
+    """Prompts that can be made but hardly mean what the caller wants."""
+
+
 class MethodError(DtptError):
     """A method, option or lambda that makes no sense."""
 

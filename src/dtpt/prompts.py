@@ -12,7 +12,6 @@ tokenizers may merge the two. Class names: `_` becomes a blank, nothing else.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,7 +26,6 @@ from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import PromptError
 
 DEFAULT_TEMPLATE = "a photo of a {}."
-RANDOM_CONTEXT_STD = 0.02  # CoOp's initialisation
 BATCH_TOKENS = 64  # what one more batch costs, in tokens (see batch_by_length)
 
 
@@ -58,7 +56,8 @@ class PromptSet:
         tuned_prefix: positions in the prefix that the context replaces.
         tuned_suffix: positions in every suffix, counted from its end token (negative).
         context: (n, W) initial context; its rows follow tuned_prefix, then tuned_suffix.
-        duplicates: names that occur more than once; their classes share one text feature.
+        duplicates: groups of names that give the same prompt ("cat", "Cat"); their classes share
+            one text feature and so their probability.
     """
 
     names: tuple[str, ...]
@@ -68,7 +67,7 @@ class PromptSet:
     tuned_prefix: tuple[int, ...]
     tuned_suffix: tuple[int, ...]
     context: Tensor
-    duplicates: tuple[str, ...]
+    duplicates: tuple[tuple[str, ...], ...]
 
     @classmethod
     def build(
@@ -105,20 +104,13 @@ class PromptSet:
             tuned_prefix=layout.tuned_prefix,
             tuned_suffix=tuple(i - len(layout.rest) for i in layout.tuned_rest),
             context=_initial_context(model, words, context),
-            duplicates=tuple(name for name, count in Counter(names).items() if count > 1),
+            duplicates=_duplicates(classes, suffixes),
         )
 
     @property
     def tokens(self) -> int:
-        """Token positions that one forward pass over all classes computes."""
+        """Count the token positions that one forward pass over all classes computes."""
         return len(self.prefix) + sum(group.tokens.numel() for group in self.groups)
-
-
-def random_context(rows: int, model: Clip, *, generator: torch.Generator) -> Tensor:
-    """CoOp's random initial context: (rows, W) normal numbers with standard deviation 0.02."""
-    width = model.config.text.width
-    drawn = torch.empty(rows, width).normal_(0.0, RANDOM_CONTEXT_STD, generator=generator)
-    return drawn.to(model.device, model.dtype)
 
 
 def load_context(path: str | Path) -> Tensor:
@@ -147,7 +139,12 @@ def load_context(path: str | Path) -> Tensor:
 
 
 def placeholder_template(rows: int) -> str:
-    """A template with `rows` words to be replaced by a context that was not made of words."""
+    """Return a template with `rows` words, to be replaced by a context not made of words.
+
+    Example:
+        >>> placeholder_template(2)
+        'x x {}.'
+    """
     return " ".join(["x"] * rows) + " {}."
 
 
@@ -174,6 +171,14 @@ def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def _duplicates(classes: Sequence[str], suffixes: list[list[int]]) -> tuple[tuple[str, ...], ...]:
+    """Group the names, as given, whose prompts are the same tokens."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, suffix in zip(classes, suffixes, strict=True):
+        groups.setdefault(tuple(suffix), []).append(name)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
 def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
     if template.count("{}") != 1:
         raise PromptError(f"A template needs exactly one {{}} for the class name: {template!r}.")
@@ -191,7 +196,7 @@ def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
 
 
 def _word_positions(text: str, tokens: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Indices of the tokens that are (parts of) words; all of them if that cannot be told."""
+    """Return the places of tokens that are (parts of) words; all if that cannot be told."""
     is_word: list[bool] = []
     pieces = re.findall(r"\w+|[^\w\s]+", text)
     for piece in pieces:
@@ -202,7 +207,7 @@ def _word_positions(text: str, tokens: list[int], tokenizer: Tokenizer) -> list[
 
 
 def _suffix(name: str, layout: _Layout, tokenizer: Tokenizer) -> list[int]:
-    """Tokens behind the prefix of one class's prompt, end token included."""
+    """Return the tokens behind the prefix of one class's prompt, end token included."""
     prompt = layout.template.replace("{}", name)
     tokens = tokenizer.encode(prompt)
     room = tokenizer.context_length - 2

@@ -76,7 +76,7 @@ def test_counted_signs_are_those_of_the_engines_step(tiny_clip):
     views = torch.nn.functional.normalize(torch.randn(20, 32, generator=generator), dim=1)
     method = resolve_method("d-tpt", lambda_=30.0)
     regulariser = tuner.regulariser_gradient(method.method)
-    entropy = tuner.entropy_gradient(views)
+    entropy = tuner.entropy_gradient(views, method.method)
     shares = sign_shares(entropy[None], regulariser, lambda_=30.0)
     (outcome,) = tuner.predict(views, [method])
     shrunk = prompts.context * (1 - 5e-3 * 0.01)

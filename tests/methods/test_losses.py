@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from dtpt.methods import METHODS
 from dtpt.methods.a_tpt import negative_nearest_angle
 from dtpt.methods.c_tpt import dispersion
 from dtpt.methods.d_tpt import (
+    aligned_dimensional_entropy,
     dimensional_entropy,
     dimensional_entropy_mean,
     reverse_dimensional_entropy,
@@ -24,12 +26,23 @@ from dtpt.methods.tpt import (
     select_confident,
 )
 
-REGULARISERS = {name: m.regulariser for name, m in METHODS.items() if m.regulariser}
-
 
 def unit_rows(rows: int, dim: int, seed: int = 0, dtype: torch.dtype = torch.float64):
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(rows, dim, generator=generator, dtype=dtype), dim=-1)
+
+
+def before_tuning(text):
+    """Fixed features of the same shape, for regularisers that compare with them."""
+    return unit_rows(*text.shape, seed=9, dtype=text.dtype)
+
+
+def bound(method):
+    """Return a method's regulariser as a function of the text features alone."""
+    return method.regulariser or (lambda text: method.anchored(text, before_tuning(text)))
+
+
+REGULARISERS = {name: bound(m) for name, m in METHODS.items() if m.is_regularised}
 
 
 @pytest.mark.parametrize("name", REGULARISERS)
@@ -135,6 +148,36 @@ def test_one_class_and_identical_classes_give_finite_gradients(name, rows):
     text = unit_rows(1, 8).repeat(rows, 1).requires_grad_()
     (gradient,) = torch.autograd.grad(REGULARISERS[name](text), text, allow_unused=True)
     assert gradient is None or bool(torch.isfinite(gradient).all())
+
+
+def test_marginal_entropy_is_exact_in_float64():
+    logits = torch.randn(6, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(7)) * 3
+    mixture = np.exp(logits.numpy() - logits.numpy().max(1, keepdims=True))
+    mixture = (mixture / mixture.sum(1, keepdims=True)).mean(0)
+    expected = -(mixture * np.log(mixture)).sum()
+    assert float(marginal_entropy(logits)) == pytest.approx(expected, abs=1e-14)
+
+
+def test_aligned_entropy_is_the_same_in_every_basis_and_the_plain_one_is_not():
+    text, initial = unit_rows(6, 24), unit_rows(6, 24, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    rotation, _ = torch.linalg.qr(torch.randn(24, 24, generator=generator, dtype=torch.float64))
+    aligned = aligned_dimensional_entropy(text, initial)
+    turned = aligned_dimensional_entropy(text @ rotation, initial @ rotation)
+    assert float(aligned) == pytest.approx(float(turned), abs=1e-15)
+    assert abs(float(dimensional_entropy(text) - dimensional_entropy(text @ rotation))) > 1e-6
+
+
+def test_aligned_entropy_by_its_definition():
+    text, initial = unit_rows(5, 12), unit_rows(5, 12, seed=1)
+    mean = initial.numpy().mean(0)
+    mean /= np.linalg.norm(mean)
+    terms = []
+    for row in text.numpy():
+        powers = np.exp(np.array([row @ mean] + [0.0] * 11))
+        p = powers / powers.sum()
+        terms.append((p * np.log(p * 12)).sum())
+    assert float(aligned_dimensional_entropy(text, initial)) == pytest.approx(np.mean(terms))
 
 
 def test_selection_keeps_the_share_rho_with_the_lowest_entropy():

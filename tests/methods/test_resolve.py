@@ -1,5 +1,6 @@
 """Names of methods, their lambdas, modifiers and plug-ins."""
 
+import subprocess
 import sys
 import types
 
@@ -10,11 +11,11 @@ import dtpt
 from dtpt.errors import MethodError, UnknownName
 from dtpt.methods import METHODS, PAPER_METHODS, known_methods, regularised, resolve_method
 from dtpt.methods.dominant import dominant_dimension, replace_by_mean
-from dtpt.methods.posthoc import fit_temperature, scale_to_zero_shot_range
+from dtpt.methods.posthoc import scale_to_zero_shot_range
 
 
 @pytest.mark.parametrize(
-    ("spec", "family", "lambda_"),
+    ("spec", "protocol", "lambda_"),
     [
         ("zero-shot", "fine-grained", None),
         ("tpt", "natural-shifts", None),
@@ -29,8 +30,8 @@ from dtpt.methods.posthoc import fit_temperature, scale_to_zero_shot_range
         ("c-tpt+sals@3", "fine-grained", 3.0),
     ],
 )
-def test_specs_resolve_to_their_lambda(spec, family, lambda_):
-    assert resolve_method(spec, family=family).lambda_ == lambda_
+def test_specs_resolve_to_their_lambda(spec, protocol, lambda_):
+    assert resolve_method(spec, protocol=protocol).lambda_ == lambda_
 
 
 def test_lambda_written_in_the_name_wins_over_the_argument():
@@ -44,7 +45,25 @@ def test_names_keep_modifiers_but_not_lambda():
 
 
 @pytest.mark.parametrize(
-    "spec", ["tpt@3", "zero-shot@1", "d-tpt@-1", "d-tpt@nan", "d-tpt@x", "tpt+ts=0"]
+    "spec",
+    [
+        "tpt@3",
+        "zero-shot@1",
+        "d-tpt@-1",
+        "d-tpt@nan",
+        "d-tpt@x",
+        "tpt+ts=0",
+        "tpt+views=0",
+        "tpt+views=1.1",
+        "tpt+lr=-1",
+        "tpt@auto",
+        "d-tpt-static@auto",
+        "d-tpt@auto=1",
+        "d-tpt@auto=0",
+        "d-tpt@automatic",
+        "vte+views=0.3",
+        "tpt+views=0.3+views=0.4",
+    ],
 )
 def test_senseless_lambdas_are_refused(spec):
     with pytest.raises(MethodError):
@@ -61,7 +80,7 @@ def test_unknown_names_suggest_the_nearest():
 def test_every_regularised_method_has_a_static_variant():
     known = known_methods()
     for name, method in METHODS.items():
-        assert (f"{name}-static" in known) == (method.regulariser is not None)
+        assert (f"{name}-static" in known) == method.is_regularised
     assert set(PAPER_METHODS) <= set(known)
 
 
@@ -118,13 +137,44 @@ def test_sals_gives_the_zero_shot_range_and_keeps_the_order():
     assert bool(torch.isfinite(constant).all())
 
 
-def test_fitted_temperature_undoes_a_known_overconfidence():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(20000, 5, generator=generator) * 2
-    labels = torch.multinomial(torch.softmax(logits, -1), 1, generator=generator).squeeze(1)
-    assert fit_temperature(logits * 3, labels) == pytest.approx(3.0, rel=0.03)
+@pytest.mark.parametrize(
+    ("spec", "name", "share", "each"),
+    [
+        ("d-tpt@auto", "d-tpt@auto=0.9", 0.9, False),
+        ("c-tpt+sals@auto=0.75", "c-tpt+sals@auto=0.75", 0.75, False),
+        ("o-tpt@auto-each", "o-tpt@auto-each=0.9", 0.9, True),
+        ("d-tps:aligned@auto-each=0.5", "d-tps:aligned@auto-each=0.5", 0.5, True),
+    ],
+)
+def test_a_strength_is_part_of_the_name_and_resolves_to_itself(spec, name, share, each):
+    found = resolve_method(spec)
+    assert (found.name, found.lambda_) == (name, None)
+    assert (found.strength.share, found.strength.each) == (share, each)
+    assert resolve_method(found.name) == found
 
 
-def test_temperature_needs_matching_labels():
-    with pytest.raises(MethodError):
-        fit_temperature(torch.randn(4, 3), torch.zeros(5, dtype=torch.long))
+def test_learning_rates_come_from_the_modifier_then_the_method_then_the_settings():
+    assert resolve_method("tpt").learning_rate is None
+    assert resolve_method("tps").learning_rate == 1e-3
+    assert resolve_method("tps", protocol="natural-shifts").learning_rate == 5e-3
+    assert resolve_method("tps+lr=0.02").learning_rate == 0.02
+
+
+def test_only_methods_that_look_at_views_use_them():
+    used = {name for name in known_methods() if resolve_method(name).uses_views}
+    assert "zero-shot" not in used
+    assert not any(name.endswith("-static") for name in used)
+    assert {"tpt", "mean-views", "vte", "zero", "mta", "tps"} <= used
+    assert resolve_method("zero-shot+views=0.5").uses_views
+
+
+def test_every_method_of_the_table_has_a_title_a_colour_and_a_marker():
+    looks = [method.look for method in METHODS.values()]
+    assert all(look.title and look.colour and look.marker for look in looks)
+    assert len({look.title for look in looks}) == len(looks)
+    assert len({(look.colour, look.marker) for look in looks}) == len(looks)
+
+
+def test_importing_the_methods_loads_no_torch():
+    code = "import sys, dtpt.methods; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,16 +6,19 @@ import torch.nn.functional as F
 
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, resolve_method
+from dtpt.methods.algorithm_1 import algorithm_1, text_features
 from dtpt.methods.c_tpt import dispersion
 from dtpt.methods.d_tpt import dimensional_entropy
 from dtpt.methods.o_tpt import gram_row_excess
 from dtpt.methods.tpt import marginal_entropy, select_confident
 from dtpt.prompts import PromptSet
 from dtpt.tuning import PromptEncoder, Tuner, TuningSettings
-from dtpt.tuning.plain import plain_probabilities, plain_text_features
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing", "cat"]
 TEMPLATES = ["a photo of a {}.", "a {}, a type of pet.", "{} in a photo", "the-{} of my friend"]
+OF_ALGORITHM_1 = [
+    name for name, m in METHODS.items() if m.parameter != "shift" and m.read_out is None
+]
 PRECISIONS = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
@@ -38,9 +41,9 @@ def test_engine_equals_the_plain_implementation(clips, dtype, template, steps, e
     prompts = PromptSet.build(model, NAMES, template=template)
     settings = TuningSettings(steps=steps, entropy=entropy)
     tuner = Tuner(model, prompts, settings=settings)
-    for outcome in tuner.predict(views, [resolve_method(name) for name in METHODS]):
-        plain = plain_probabilities(
-            model, prompts, views=views, method=outcome.method, settings=settings
+    for outcome in tuner.predict(views, [resolve_method(name) for name in OF_ALGORITHM_1]):
+        plain = algorithm_1(
+            model, prompts, views=views, method=outcome.method, steps=steps, entropy=entropy
         )
         worst = float((outcome.probabilities - plain).abs().max())
         allowed = PRECISIONS[dtype]
@@ -68,7 +71,7 @@ def test_cut_and_shared_prefix_give_the_features_of_the_padded_prompts(clips):
     for template in TEMPLATES:
         prompts = PromptSet.build(model, NAMES, template=template)
         encoder = PromptEncoder(model, prompts)
-        padded = plain_text_features(model, prompts, prompts.context)
+        padded = text_features(model, prompts, prompts.context)
         torch.testing.assert_close(encoder.encode(prompts.context), padded, rtol=0, atol=1e-12)
         whole = model.encode_text([template.replace("{}", name) for name in NAMES])
         torch.testing.assert_close(whole, padded, rtol=0, atol=1e-12)
@@ -76,16 +79,21 @@ def test_cut_and_shared_prefix_give_the_features_of_the_padded_prompts(clips):
 
 def test_lambda_zero_is_bit_equal_to_tpt(tiny_clip):
     tuner = Tuner(tiny_clip, PromptSet.build(tiny_clip, NAMES))
-    names = ["tpt", "c-tpt@0", "o-tpt@0", "d-tpt@0", "a-tpt@0"]
-    tpt, *others = tuner.predict(views_of(3), [resolve_method(name) for name in names])
-    for other in others:
-        assert torch.equal(tpt.probabilities, other.probabilities)
+    for first, *rest in (
+        ["tpt", "c-tpt@0", "o-tpt@0", "d-tpt@0", "a-tpt@0", "d-tpt:aligned@0"],
+        ["tps", "c-tps@0", "o-tps@0", "d-tps@0"],
+    ):
+        names = [resolve_method(name) for name in (first, *rest)]
+        plain, *others = tuner.predict(views_of(3), names)
+        for other in others:
+            assert torch.equal(plain.probabilities, other.probabilities)
 
 
 def test_zero_steps_are_bit_equal_to_zero_shot(tiny_clip):
     prompts = PromptSet.build(tiny_clip, NAMES)
     tuner = Tuner(tiny_clip, prompts, settings=TuningSettings(steps=0))
-    zero_shot, *others = tuner.predict(views_of(4), [resolve_method(name) for name in METHODS])
+    single = [name for name, method in METHODS.items() if method.read_out is None]
+    zero_shot, *others = tuner.predict(views_of(4), [resolve_method(name) for name in single])
     for other in others:
         assert torch.equal(zero_shot.probabilities, other.probabilities)
 

@@ -18,7 +18,7 @@ from dtpt.analysis.scores import score_method
 from dtpt.errors import MetricError
 from dtpt.methods import ResolvedMethod
 from dtpt.runs.spec import method_label
-from dtpt.tuning import Outcome, Tuner
+from dtpt.tuning import Episode, Outcome, Tuner
 
 # Sensitivity costs images · C · D exponentials per chart; this many take about 20 s on one core.
 KEPT_PRODUCTS = 2 * 10**8
@@ -92,9 +92,9 @@ class MethodTrack:
         if method.modifiers:
             return  # tuned as the method without modifiers
         self.geometry = GeometryTotals(tuner.initial_text_features, tuner.logit_scale)
-        if method.method.tunes and not method.method.static:
-            has_regulariser = method.method.regulariser is not None
-            gradient = tuner.regulariser_gradient(method.method) if has_regulariser else None
+        if method.method.tunes_on_views:
+            regularised = method.method.is_regularised
+            gradient = tuner.regulariser_gradient(method.method) if regularised else None
             self.tally = SignTally(gradient, method.lambda_ or 0.0)
 
     def add(self, sample_id: str, outcome: Outcome) -> None:
@@ -158,12 +158,10 @@ class Collector:
         self._count_signs(views)
 
     def _count_signs(self, views: Tensor) -> None:
-        tallies = [track.tally for track in self.tracks if track.tally is not None]
-        if not tallies:
-            return
-        gradient = self.tuner.entropy_gradient(views)
-        for tally in tallies:
-            tally.add(gradient)
+        episode = Episode(self.tuner, views)
+        for track in self.tracks:
+            if track.tally is not None:
+                track.tally.add(episode.entropy_gradient(track.method.method))
 
     @property
     def images(self) -> int:

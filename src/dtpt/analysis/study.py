@@ -90,7 +90,7 @@ def with_companions(methods: Sequence[ResolvedMethod]) -> tuple[ResolvedMethod, 
     companions = [resolve_method("zero-shot")]
     for method in methods:
         companions.append(method)
-        if method.method.regulariser is not None and not method.method.static:
+        if method.method.is_regularised and not method.method.static:
             companions.append(resolve_method(method.method.name + STATIC))
     for base in WITHOUT_BASES:
         if any(method.name == base for method in companions):

@@ -94,8 +94,8 @@ def measure_way(way: str, count: int, methods: Sequence[str], repeat: int) -> di
     import torch
 
     from dtpt.methods import resolve_method
-    from dtpt.tuning import Tuner, TuningSettings
-    from dtpt.tuning.plain import plain_probabilities
+    from dtpt.methods.algorithm_1 import algorithm_1
+    from dtpt.tuning import Tuner
 
     model, prompts = _random_vit_b16(count)
     generator = torch.Generator().manual_seed(1)
@@ -107,13 +107,8 @@ def measure_way(way: str, count: int, methods: Sequence[str], repeat: int) -> di
         tuner = Tuner(model, prompts)
         seconds = _best(lambda: tuner.predict(views, resolved), repeat)
     else:
-        settings = TuningSettings()
         seconds = _best(
-            lambda: [
-                plain_probabilities(model, prompts, views=views, method=m, settings=settings)
-                for m in resolved
-            ],
-            repeat,
+            lambda: [algorithm_1(model, prompts, views=views, method=m) for m in resolved], repeat
         )
     tuned = sum(method.method.tunes for method in resolved)
     return {

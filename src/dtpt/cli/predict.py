@@ -56,8 +56,6 @@ def predict(
         augmix=augmix,
         settings=TuningSettings(steps=steps),
     )
-    if classifier.duplicates:
-        print(f"Named more than once: {', '.join(classifier.duplicates)}.", file=sys.stderr)
     rows = _predict_all(classifier, images, show=not quiet)
     if json_:
         print("\n".join(json.dumps(row) for row in rows))

@@ -1,8 +1,27 @@
-"""The paper: each method in one short file, and the table that lists them.
+"""The paper, one short file per method.
+
+Read in this order:
+
+    algorithm_1.py     Algorithm 1 as printed: CLIP, TPT, D-TPT in one function
+    zero_shot.py       section 3: CLIP as it is
+    tpt.py             equation 1: entropy minimisation over confident views
+    d_tpt.py           equations 3 and 4: dimensional entropy maximisation, the paper's own method
+    c_tpt.py, o_tpt.py section 4.3: the methods it is compared with
+    dominant.py        section 4.1: dominant dimensions, and prediction without them
+    posthoc.py         section 2: temperature scaling and SaLS
+
+    a_tpt.py, r_tpt.py peers that are not in the paper
+    mean_views.py, vte.py, zero.py, mta.py    answers from many views, without a gradient
+    tps.py             a shift of the text features instead of a prompt
+    random_direction.py    a null control
+
+    table.py           all of them by name
+    resolve.py         names with λ, modifiers and variants:  d-tpt@1e6  tpt+sals  d-tpt-static
+    titles.py          how tables and figures call them
 
 A method is TPT plus, at most, one function of the text features. To add one, write that function
 and one line in `METHODS` (or give the entry-point group `dtpt.methods` a `Method`): engine,
-command line, sweeps and reports then know it.
+command line, sweeps, tables, legends and the page then know it.
 
 >>> from dtpt.methods import METHODS, regularised
 >>> sharpen = regularised("sharpen", lambda text: -(text**4).sum(-1).mean(), lambda_=10.0)
@@ -10,42 +29,40 @@ command line, sweeps and reports then know it.
 >>> resolve_method("sharpen").lambda_
 10.0
 >>> del METHODS["sharpen"]
+
+Importing this package loads no torch.
 """
 
-from dtpt.methods.a_tpt import A_TPT
 from dtpt.methods.base import (
-    FAMILIES,
+    PROTOCOLS,
+    Look,
     Method,
     Modifier,
     Regulariser,
     ResolvedMethod,
+    Strength,
     regularised,
 )
-from dtpt.methods.c_tpt import C_TPT
-from dtpt.methods.d_tpt import D_TPT, D_TPT_MEAN_KL, D_TPT_REVERSE_KL
-from dtpt.methods.o_tpt import O_TPT, O_TPT_PRINTED
-from dtpt.methods.resolve import METHODS, PAPER_METHODS, known_methods, resolve_method
-from dtpt.methods.tpt import TPT
-from dtpt.methods.zero_shot import ZERO_SHOT
+from dtpt.methods.resolve import find_method, known_methods, resolve_method
+from dtpt.methods.table import METHODS, MODIFIERS, PAPER_METHODS
+from dtpt.methods.titles import lambda_text, method_look, method_title
 
 __all__ = [
-    "A_TPT",
-    "C_TPT",
-    "D_TPT",
-    "D_TPT_MEAN_KL",
-    "D_TPT_REVERSE_KL",
-    "FAMILIES",
     "METHODS",
-    "O_TPT",
-    "O_TPT_PRINTED",
+    "MODIFIERS",
     "PAPER_METHODS",
-    "TPT",
-    "ZERO_SHOT",
+    "PROTOCOLS",
+    "Look",
     "Method",
     "Modifier",
     "Regulariser",
     "ResolvedMethod",
+    "Strength",
+    "find_method",
     "known_methods",
+    "lambda_text",
+    "method_look",
+    "method_title",
     "regularised",
     "resolve_method",
 ]

@@ -7,25 +7,27 @@ that maximises agrees with its own paper, and that is what stands here. λ = 80 
 (shifts).
 """
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from dtpt.methods.base import regularised
+from dtpt.methods.base import Look, regularised
 from dtpt.methods.tpt import at_least_float32
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # arccos has an infinite slope at ±1: two classes with the same name must not give NaN.
 MARGIN = 1e-6
 
 
-def negative_nearest_angle(text: Tensor) -> Tensor:
-    """Minus the mean angle (radians) of each class to its nearest other class."""
+def negative_nearest_angle(text: "Tensor") -> "Tensor":
+    """Return minus the mean angle (radians) of each class to its nearest other class."""
     text = at_least_float32(text)
     if len(text) < 2:
         return text.sum() * 0.0  # a single class has no neighbour
     cosines = text @ text.T  # (C, C)
-    itself = torch.eye(len(text), dtype=torch.bool, device=text.device)
+    itself = text.new_ones(len(text)).diag().bool()
     nearest = cosines.masked_fill(itself, -2.0).amax(dim=-1)
-    return -torch.acos(nearest.clamp(-1.0 + MARGIN, 1.0 - MARGIN)).mean()
+    return -nearest.clamp(-1.0 + MARGIN, 1.0 - MARGIN).acos().mean()
 
 
 A_TPT = regularised(
@@ -33,4 +35,6 @@ A_TPT = regularised(
     negative_nearest_angle,
     lambda_={"fine-grained": 80.0, "natural-shifts": 10.0},
     summary="angular diversity (nearest class)",
+    grid=(1, 2, 5, 10, 20, 40, 80, 160),
+    look=Look("A-TPT", "#c2951a", "v", (0, (7, 2, 1, 2)), "++++"),
 )

@@ -7,21 +7,24 @@ meant to raise; the released code subtracts. Scripts use λ = 50 (fine-grained) 
 paper's shift rows rather fit 50 everywhere.
 """
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from dtpt.methods.base import regularised
+from dtpt.methods.base import Look, regularised
 from dtpt.methods.tpt import at_least_float32
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def dispersion(text: Tensor) -> Tensor:
-    """Average text feature dispersion (ATFD): mean distance of (C, D) features to their mean."""
+
+def dispersion(text: "Tensor") -> "Tensor":
+    """Return the average text feature dispersion (ATFD): mean distance of (C, D) to their mean."""
     text = at_least_float32(text)
     distances: Tensor = (text - text.mean(dim=0)).norm(dim=-1)
     return distances.mean()
 
 
-def negative_dispersion(text: Tensor) -> Tensor:
-    """C-TPT's regulariser: minimising it spreads the classes."""
+def negative_dispersion(text: "Tensor") -> "Tensor":
+    """Return C-TPT's regulariser: minimising it spreads the classes."""
     return -dispersion(text)
 
 
@@ -30,4 +33,6 @@ C_TPT = regularised(
     negative_dispersion,
     lambda_={"fine-grained": 50.0, "natural-shifts": 20.0},
     summary="spread text features from their centroid",
+    grid=(1, 2, 5, 10, 20, 50, 100, 200),
+    look=Look("C-TPT", "#2f9e77", "^", (0, (5, 1.5, 1, 1.5)), "...."),
 )

@@ -10,31 +10,46 @@ and needs C×C. The printed form is `o-tpt:printed`. Scripts use λ = 18 (fine-g
 (shifts).
 """
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from dtpt.methods.base import regularised
+from dtpt.methods.base import Look, regularised
 from dtpt.methods.tpt import at_least_float32
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 LAMBDAS = {"fine-grained": 18.0, "natural-shifts": 2.0}
+GRID = (1, 2, 5, 10, 18, 50, 100)
 
 
-def gram_row_excess(text: Tensor) -> Tensor:
-    """Mean over classes of ‖G_i‖₂ - 1; zero if and only if all features are orthogonal."""
+def gram_row_excess(text: "Tensor") -> "Tensor":
+    """Return the mean over classes of ‖G_i‖₂ - 1; zero exactly when all are orthogonal."""
     text = at_least_float32(text)
     gram = text @ text.T  # (C, C)
     row_norms: Tensor = gram.norm(dim=-1)
     return (row_norms - 1.0).mean()
 
 
-def squared_gram_error(text: Tensor) -> Tensor:
-    """‖T Tᵀ - I‖² summed over all entries, as the paper prints it."""
+def squared_gram_error(text: "Tensor") -> "Tensor":
+    """Return ‖T Tᵀ - I‖² summed over all entries, as the paper prints it."""
     text = at_least_float32(text)
     gram = text @ text.T  # (C, C)
-    return (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).square().sum()
+    return (gram - gram.new_ones(len(gram)).diag()).square().sum()
 
 
-O_TPT = regularised("o-tpt", gram_row_excess, lambda_=LAMBDAS, summary="orthogonal text features")
+O_TPT = regularised(
+    "o-tpt",
+    gram_row_excess,
+    lambda_=LAMBDAS,
+    summary="orthogonal text features",
+    grid=GRID,
+    look=Look("O-TPT", "#a5609b", "D", (0, (1, 1.3)), "xxxx"),
+)
 O_TPT_PRINTED = regularised(
-    "o-tpt:printed", squared_gram_error, lambda_=LAMBDAS, summary="O-TPT as the paper prints it"
+    "o-tpt:printed",
+    squared_gram_error,
+    lambda_=LAMBDAS,
+    summary="O-TPT as the paper prints it",
+    grid=GRID,
+    look=Look("O-TPT printed", "#a5609b", "d", (0, (2, 3)), "xx"),
 )

@@ -10,50 +10,53 @@ both as a threshold and as a share; every released TPT takes the *entropy of the
 ρ = 0.1. The code's reading is our default; `mean_entropy` is the other.
 """
 
+import math
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from dtpt.methods.base import EntropyReading, Look, Method
 
-from dtpt.methods.base import Method
-
-EntropyReading = Literal["of-mean", "mean-of"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """Entropy in nats of softmax over the last axis: (..., C) -> (...)."""
-    log_p = torch.log_softmax(at_least_float32(logits), dim=-1)
+def entropy(logits: "Tensor") -> "Tensor":
+    """Return the entropy in nats of softmax over the last axis: (..., C) -> (...)."""
+    log_p = at_least_float32(logits).log_softmax(dim=-1)
     return -(log_p.exp() * log_p).sum(-1)
 
 
-def select_confident(logits: Tensor, rho: float) -> Tensor:
-    """Indices of the ⌊ρN⌋ views (at least one) with the lowest entropy, lowest first."""
+def select_confident(logits: "Tensor", rho: float) -> "Tensor":
+    """Return the indices of the ⌊ρN⌋ views (at least one) with the lowest entropy, lowest first."""
     kept = max(1, int(logits.shape[0] * rho))
-    return torch.argsort(entropy(logits), stable=True)[:kept]
+    return entropy(logits).argsort(stable=True)[:kept]
 
 
-def marginal_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the mean prediction of the selected views: (K, C) -> scalar."""
-    log_p = torch.log_softmax(at_least_float32(logits), dim=-1)
-    log_mean = torch.logsumexp(log_p, dim=0) - torch.tensor(float(len(log_p))).log()
+def marginal_entropy(logits: "Tensor") -> "Tensor":
+    """Return the entropy of the mean prediction of the selected views: (K, C) -> scalar."""
+    log_p = at_least_float32(logits).log_softmax(dim=-1)
+    log_mean = log_p.logsumexp(dim=0) - math.log(len(log_p))
     return -(log_mean.exp() * log_mean).sum()
 
 
-def mean_entropy(logits: Tensor) -> Tensor:
-    """Mean of the entropies of the selected views, as equation 1 prints it: (K, C) -> scalar."""
+def mean_entropy(logits: "Tensor") -> "Tensor":
+    """Return the mean of the views' entropies, as equation 1 prints it: (K, C) -> scalar."""
     return entropy(logits).mean()
 
 
-ENTROPY_LOSSES: dict[EntropyReading, Callable[[Tensor], Tensor]] = {
+ENTROPY_LOSSES: dict[EntropyReading, Callable[["Tensor"], "Tensor"]] = {
     "of-mean": marginal_entropy,
     "mean-of": mean_entropy,
 }
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    """Losses never run in half precision: DEM would be off by half (reliability.md, section 2)."""
-    return x if x.dtype == torch.float64 else x.float()
+def at_least_float32(x: "Tensor") -> "Tensor":
+    """Raise half precision: a dimensional entropy in float16 would be off by half."""
+    return x if x.dtype.itemsize >= 8 else x.float()
 
 
-TPT = Method("tpt", "entropy minimisation over confident views")
+TPT = Method(
+    "tpt",
+    "entropy minimisation over confident views",
+    look=Look("TPT", "#d9612b", "s", (0, (5, 2)), "////"),
+)

@@ -5,14 +5,22 @@
 with t_c the text feature of "a photo of a [class]." and v the feature of the original view.
 """
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from dtpt.methods.base import Method
+from dtpt.methods.base import Look, Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def class_logits(image: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
-    """τ·cos for one image (D,) or several (N, D) against (C, D); all features are unit vectors."""
+def class_logits(image: "Tensor", text: "Tensor", *, logit_scale: float) -> "Tensor":
+    """Return τ·cos for one image (D,) or several (N, D) against (C, D); all are unit vectors."""
     return logit_scale * (image @ text.T)
 
 
-ZERO_SHOT = Method("zero-shot", "CLIP as it is", tunes=False)
+ZERO_SHOT = Method(
+    "zero-shot",
+    "CLIP as it is",
+    parameter="nothing",
+    look=Look("Zero-shot", "#85898f", "o", "-", ""),
+)

@@ -131,11 +131,11 @@ def expand_methods(
     """
     found: dict[tuple[str, float | None], ResolvedMethod] = {}
     for name in names:
-        plain = resolve_method(name, family=family)
+        plain = resolve_method(name, protocol=family)
         takes_lambda = plain.lambda_ is not None and "@" not in name
         choices = lambdas if lambdas and takes_lambda else (plain.lambda_,)
         for value in choices:
-            resolved = resolve_method(name, lambda_=value, family=family)
+            resolved = resolve_method(name, lambda_=value, protocol=family)
             found.setdefault((resolved.name, resolved.lambda_), resolved)
     return tuple(found.values())
 

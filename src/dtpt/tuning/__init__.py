@@ -1,4 +1,4 @@
-"""The engine: exact episodic prompt tuning, many times faster than running it as written.
+"""The engine: exact episodic tuning, many times faster than running it as written.
 
 The settings (`TuningSettings`) need no torch, because the command line's help reads them; the
 engine is imported when it is first used.
@@ -11,14 +11,16 @@ from dtpt.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
     from dtpt.tuning.encoder import PromptEncoder
-    from dtpt.tuning.engine import Outcome, Tuner
+    from dtpt.tuning.engine import Episode, Outcome, Tuner, views_needed
 
-__all__ = ["Outcome", "PromptEncoder", "Tuner", "TuningSettings"]
+__all__ = ["Episode", "Outcome", "PromptEncoder", "Tuner", "TuningSettings", "views_needed"]
 
 _HOMES = {
+    "Episode": "dtpt.tuning.engine",
     "Outcome": "dtpt.tuning.engine",
     "PromptEncoder": "dtpt.tuning.encoder",
     "Tuner": "dtpt.tuning.engine",
+    "views_needed": "dtpt.tuning.engine",
 }
 
 

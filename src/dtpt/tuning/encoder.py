@@ -57,15 +57,37 @@ class PromptEncoder:
             self._prefix_embeddings = self.tower.embed(prompts.prefix)  # (P, W)
             self._chunks = _make_chunks(model, prompts)
 
-    @torch.no_grad()
-    def encode(self, context: Tensor) -> Tensor:
-        """Normalised text features (C, D) in class order, without a graph."""
-        prefix = self._prefix(context)
-        return self._in_class_order([self._encode_chunk(c, context, prefix) for c in self._chunks])
+    @property
+    def origin(self) -> Tensor:
+        """The initial context (n, W)."""
+        return self.prompts.context
 
-    def linearise(self, context: Tensor) -> "Linearisation":
-        """Features at a context together with what their pullback needs."""
-        return Linearisation(self, context)
+    @torch.no_grad()
+    def encode(self, point: Tensor) -> Tensor:
+        """Return normalised text features (C, D) at a context, in class order, without a graph."""
+        prefix = self._prefix(point)
+        return self._in_class_order([self._encode_chunk(c, point, prefix) for c in self._chunks])
+
+    @torch.no_grad()
+    def encode_many(self, contexts: Tensor) -> Tensor:
+        """Return the features (B, C, D) at B contexts (B, n, W), which share forward passes.
+
+        For accelerators, where larger batches pay; equal to `encode` up to rounding.
+        """
+        count, tuned = len(contexts), self.prompts.tuned_prefix
+        embeddings = self._prefix_embeddings.repeat(count, 1, 1)  # (B, P, W)
+        if tuned:
+            embeddings[:, list(tuned)] = contexts[:, : len(tuned)]
+        prefix = self.tower.prefix(embeddings)
+        features = contexts.new_empty(count, len(self.prompts.names), self.embed_dim)
+        for chunk in self._chunks:
+            part = self._encode_chunk_at(chunk, contexts, prefix)
+            features[:, chunk.classes] = part  # (B, G, D)
+        return features
+
+    def linearise(self, point: Tensor) -> "Linearisation":
+        """Return the features at a context together with what their pullback needs."""
+        return Linearisation(self, point)
 
     def _prefix(self, context: Tensor) -> Prefix:
         embeddings = self._prefix_embeddings
@@ -76,7 +98,7 @@ class PromptEncoder:
         return self.tower.prefix(embeddings.unsqueeze(0))  # (1, P, W)
 
     def _encode_chunk(self, chunk: _Chunk, context: Tensor, prefix: Prefix) -> Tensor:
-        """(G, D) normalised features of one chunk."""
+        """Return (G, D) normalised features of one chunk."""
         embeddings = chunk.embeddings
         tuned = torch.tensor(self.prompts.tuned_suffix, device=context.device, dtype=torch.long)
         if len(tuned):
@@ -86,6 +108,22 @@ class PromptEncoder:
             words = words.expand(len(embeddings), -1, -1)  # (G, t, W)
             embeddings = embeddings.index_put((rows, places), words)
         return F.normalize(self.tower(embeddings, chunk.end, prefix), dim=-1)
+
+    def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, prefix: Prefix) -> Tensor:
+        """Return (B, G, D) features of one chunk at B contexts (B, n, W)."""
+        count, group = len(contexts), len(chunk.embeddings)
+        embeddings = chunk.embeddings.repeat(count, 1, 1, 1)  # (B, G, S, W)
+        words = contexts[:, len(self.prompts.tuned_prefix) :]  # (B, t, W)
+        rows = torch.arange(group, device=contexts.device)
+        for place, back in enumerate(self.prompts.tuned_suffix):
+            embeddings[:, rows, chunk.end + back] = words[:, place, None]  # (B, G, W)
+        layers = tuple(
+            (k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0))
+            for k, v in prefix.layers  # (B, heads, P, w) -> (B * G, heads, P, w)
+        )
+        flat = embeddings.flatten(0, 1)  # (B * G, S, W)
+        features = self.tower(flat, chunk.end.repeat(count), Prefix(layers))
+        return F.normalize(features, dim=-1).view(count, group, -1)  # (B * G, D) -> (B, G, D)
 
     def _in_class_order(self, parts: list[Tensor]) -> Tensor:
         features = parts[0].new_empty(len(self.prompts.names), self.embed_dim)
@@ -125,7 +163,7 @@ class Linearisation:
         self.features = encoder._in_class_order(parts)
 
     def pullback(self, gradient: Tensor) -> Tensor:
-        """Gradient with respect to the context (n, W) from one for the features (C, D)."""
+        """Return the gradient for the context (n, W) from one for the features (C, D)."""
         leaves = [tensor for pair in self._leaf.layers for tensor in pair]
         inputs = [self._context, *leaves]
         totals = [torch.zeros_like(tensor) for tensor in inputs]
@@ -163,7 +201,7 @@ def _make_chunks(model: Clip, prompts: PromptSet) -> tuple[_Chunk, ...]:
 
 
 def _graph_bytes_per_token(model: Clip) -> int:
-    """Upper estimate of what autograd keeps per class token, in bytes."""
+    """Estimate from above what autograd keeps per class token, in bytes."""
     text = model.config.text
     numbers = text.layers * (10 * text.width + 2 * text.mlp_width)
     return numbers * torch.finfo(model.dtype).bits // 8

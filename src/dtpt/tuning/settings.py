@@ -3,9 +3,11 @@
 No torch here: the descriptions are the help texts of the command line's flags.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from dtpt.methods.base import EntropyReading
 
 
 class TuningSettings(BaseModel):
@@ -42,9 +44,8 @@ class TuningSettings(BaseModel):
             "(0.1 of 64 is 6 views).",
         ),
     ] = 0.1
-    # the keys of dtpt.methods.tpt.ENTROPY_LOSSES
     entropy: Annotated[
-        Literal["of-mean", "mean-of"],
+        EntropyReading,
         Field(
             description="of-mean as in all released code, or mean-of as the paper's equation 1 "
             "is printed."

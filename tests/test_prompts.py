@@ -13,7 +13,6 @@ from dtpt.prompts import (
     batch_by_length,
     load_context,
     placeholder_template,
-    random_context,
 )
 
 
@@ -48,9 +47,18 @@ def test_words_behind_the_name_are_tuned_and_punctuation_is_not(tiny_clip):
     assert prompts.tuned_suffix == (-5, -4, -3, -2)
 
 
-def test_duplicated_names_are_reported_and_share_a_feature(tiny_clip):
-    prompts = PromptSet.build(tiny_clip, ["missile", "cat", "missile", "cat", "missile"])
-    assert prompts.duplicates == ("missile", "cat")
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["missile", "cat", "missile", "cat"], (("missile", "missile"), ("cat", "cat"))),
+        (["cat", "dog", "Cat"], (("cat", "Cat"),)),
+        (["dog_house", "cat", "dog house"], (("dog_house", "dog house"),)),
+        (["cat", " cat"], (("cat", " cat"),)),
+        (["cat", "cats"], ()),
+    ],
+)
+def test_names_with_the_same_prompt_are_found_whatever_their_spelling(tiny_clip, names, groups):
+    assert PromptSet.build(tiny_clip, names).duplicates == groups
 
 
 @pytest.mark.parametrize(
@@ -76,14 +84,6 @@ def test_a_context_of_another_shape_is_refused(tiny_clip):
         PromptSet.build(tiny_clip, ["cat"], context=torch.zeros(3, 48))
     with pytest.raises(PromptError, match="finite"):
         PromptSet.build(tiny_clip, ["cat"], context=torch.full((4, 48), torch.inf))
-
-
-def test_random_contexts_repeat_with_their_generator(tiny_clip):
-    one, two = (
-        random_context(4, tiny_clip, generator=torch.Generator().manual_seed(3)) for _ in range(2)
-    )
-    assert torch.equal(one, two)
-    assert one.shape == (4, 48)
 
 
 @pytest.mark.parametrize("kind", ["coop", "flat", "safetensors"])

@@ -1,0 +1,104 @@
+"""Algorithm 1 of the paper, as it is written: read this first.
+
+Every class prompt is padded to the full context (77 tokens for CLIP), runs forward and backward
+through autograd, torch's AdamW makes a step, and everything runs forward again. Nothing is shared
+between classes, images or methods, as in all released code. `dtpt.tuning` computes the same numbers
+many times faster; tests hold it against this file, and `dtpt bench` times the two. Nothing else
+uses it.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dtpt.clip.model import Clip
+from dtpt.errors import MethodError
+from dtpt.methods.base import EntropyReading, ResolvedMethod
+from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
+from dtpt.methods.zero_shot import class_logits
+from dtpt.prompts import PromptSet
+
+
+def algorithm_1(
+    model: Clip,
+    prompts: PromptSet,
+    *,
+    views: Tensor,
+    method: ResolvedMethod,
+    steps: int = 1,
+    learning_rate: float = 5e-3,
+    weight_decay: float = 0.01,
+    rho: float = 0.1,
+    entropy: EntropyReading = "of-mean",
+) -> Tensor:
+    """Tune the context on one image and predict it.
+
+    Args:
+        model: CLIP with its temperature τ.
+        prompts: the class prompts; their context is where tuning starts.
+        views: (N, D) unit features of the image's views, the original first.
+        method: TPT and at most one regulariser with its λ; no modifiers, no other read-out.
+        steps: of AdamW.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        rho: share of confident views ρ.
+        entropy: reading of equation 1.
+
+    Returns:
+        (C,) probabilities of the original view.
+    """
+    if method.method.parameter == "shift" or method.modifiers or method.read_out:
+        raise MethodError(f"{method.name} is not Algorithm 1: a tuned context, one view read out.")
+    tau, context = model.logit_scale, prompts.context.clone().requires_grad_()
+    optimiser = torch.optim.AdamW([context], lr=learning_rate, weight_decay=weight_decay)
+    initial = confident = None
+    for _ in range(steps if method.method.tunes else 0):
+        # CLIP procedure
+        text = text_features(model, prompts, context)
+        logits = class_logits(views, text, logit_scale=tau)  # (N, C)
+        # TPT procedure
+        if confident is None or initial is None:
+            initial, confident = text.detach(), select_confident(logits.detach(), rho)
+        loss = ENTROPY_LOSSES[entropy](logits[confident])
+        # D-TPT procedure (or C-TPT's, O-TPT's, ...)
+        if method.method.regulariser is not None and method.lambda_ is not None:
+            loss = loss + method.lambda_ * method.method.regulariser(text)
+        if method.method.anchored is not None and method.lambda_ is not None:
+            loss = loss + method.lambda_ * method.method.anchored(text, initial)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    with torch.no_grad():
+        text = text_features(model, prompts, context)
+        return class_logits(views[0], text, logit_scale=tau).softmax(dim=-1)
+
+
+def text_features(model: Clip, prompts: PromptSet, context: Tensor) -> Tensor:
+    """Return normalised text features (C, D) from prompts padded to the model's whole context."""
+    embeddings, end = _padded_embeddings(model, prompts, context)
+    tower, length = model.text, embeddings.shape[1]
+    mask = torch.ones(length, length, dtype=torch.bool, device=context.device).tril()
+    states = tower.transformer(embeddings + tower.positional_embedding, mask)  # (C, L, W)
+    rows = torch.arange(len(end), device=context.device)
+    features = tower.ln_final(states)[rows, end] @ tower.text_projection
+    return F.normalize(features, dim=-1)
+
+
+def _padded_embeddings(model: Clip, prompts: PromptSet, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (C, L, W) embeddings with the context in place, and (C,) places of the end tokens."""
+    count, length = len(prompts.names), model.config.text.context_length
+    tokens = torch.zeros(count, length, dtype=torch.long, device=context.device)
+    end = torch.zeros(count, dtype=torch.long, device=context.device)
+    start = len(prompts.prefix)
+    tokens[:, :start] = prompts.prefix
+    for group in prompts.groups:
+        size = group.tokens.shape[1]
+        tokens[group.classes, start : start + size] = group.tokens
+        end[group.classes] = start + group.end
+    embeddings = model.text.embed(tokens).detach()
+    rows = torch.arange(count, device=context.device)
+    positions = [torch.full_like(end, place) for place in prompts.tuned_prefix]
+    positions += [end + place for place in prompts.tuned_suffix]
+    for row, position in enumerate(positions):
+        embeddings = embeddings.index_put((rows, position), context[row].expand(count, -1))
+    return embeddings, end

@@ -1,0 +1,91 @@
+"""MTA: a robust mean of the views' features, found by mean shift.
+
+Between the views' unit features f_i it looks for a mode m, and for weights y that say which views
+belong to it; views support each other when their predictions p_i agree:
+
+    h_i² = ½ · mean squared distance of f_i to the nearest 30 % of the other views
+    d_i  = exp( -‖f_i - m‖² / 2 h_i² )
+    y    = softmax( (d + λ_q · P Pᵀ y) / λ_y ),      λ_q = 4, λ_y = 0.2
+    m    = Σ_i y_i d_i f_i / ‖·‖
+
+alternating, at most five steps for y and five for m, five times over, from m = f_0. The answer is
+that of the mode. No gradient and no text pass: a problem of N × N numbers.
+"""
+
+from typing import TYPE_CHECKING
+
+from dtpt.methods.base import Look, Method
+from dtpt.methods.tpt import at_least_float32
+from dtpt.methods.zero_shot import class_logits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEAREST = 0.3
+AFFINITY = 4.0  # λ_q
+SHARPNESS = 0.2  # λ_y
+ROUNDS = STEPS = 5
+ENOUGH = 1e-6  # a step shorter than this ends an alternation
+
+
+def mode_logits(views: "Tensor", text: "Tensor", logit_scale: float) -> "Tensor":
+    """Return the logits (C,) of the mode of (N, D) view features."""
+    views, text = at_least_float32(views), at_least_float32(text)
+    p = class_logits(views, text, logit_scale=logit_scale).softmax(dim=-1)  # (N, C)
+    mode = find_mode(views, affinity=p @ p.T)
+    return class_logits(mode, text, logit_scale=logit_scale)
+
+
+def find_mode(views: "Tensor", *, affinity: "Tensor") -> "Tensor":
+    """Return the mode (D,) of unit features (N, D) under their (N, N) affinity."""
+    spread = squared_bandwidths(views)
+    weights = views.new_full((len(views),), 1 / len(views))
+    mode = views[0]
+    for _ in range(ROUNDS):
+        weights = _weigh(weights, density(views, mode, spread), affinity)
+        mode = _shift(mode, views, spread, weights=weights)
+    return mode
+
+
+def squared_bandwidths(views: "Tensor") -> "Tensor":
+    """Return h² (N,) of each view; one view alone gets 1."""
+    others = len(views) - 1
+    nearest = max(1, int(NEAREST * others))
+    if others < 1:
+        return views.new_ones(1)
+    squares = (views[:, None] - views[None]).square().sum(dim=-1)  # (N, N)
+    closest = squares.sort(dim=1).values[:, 1 : nearest + 1]  # without the view itself
+    return (closest.mean(dim=1) / 2).clamp_min(1e-12)
+
+
+def density(views: "Tensor", mode: "Tensor", spread: "Tensor") -> "Tensor":
+    """Return each view's Gaussian density (N,) at the mode."""
+    return (-(views - mode).square().sum(dim=-1) / (2 * spread)).exp()
+
+
+def _weigh(weights: "Tensor", near: "Tensor", affinity: "Tensor") -> "Tensor":
+    for _ in range(STEPS):
+        before = weights
+        weights = ((near + AFFINITY * (affinity @ weights)) / SHARPNESS).softmax(dim=-1)
+        if float((weights - before).norm()) < ENOUGH:
+            break
+    return weights
+
+
+def _shift(mode: "Tensor", views: "Tensor", spread: "Tensor", *, weights: "Tensor") -> "Tensor":
+    for _ in range(STEPS):
+        before = mode
+        mode = (weights * density(views, mode, spread)) @ views  # (D,)
+        mode = mode / mode.norm().clamp_min(1e-12)
+        if float((mode - before).norm()) < ENOUGH:
+            break
+    return mode
+
+
+MTA = Method(
+    "mta",
+    "mode of the views' features by mean shift",
+    parameter="nothing",
+    read_out=mode_logits,
+    look=Look("MTA", "#17919a", "<", (0, (8, 2)), "//"),
+)

@@ -1,0 +1,198 @@
+"""A tuned shift of the text features, and weights found from unlabelled pictures."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dtpt.errors import MethodError
+from dtpt.methods import METHODS, resolve_method
+from dtpt.methods.tpt import marginal_entropy, select_confident
+from dtpt.prompts import PromptSet
+from dtpt.tuning import Tuner, TuningSettings, views_needed
+from dtpt.tuning.strength import share_won, sign_thresholds, weight_for_share
+
+NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing"]
+SHIFTED = [name for name, method in METHODS.items() if method.parameter == "shift"]
+
+
+def views_of(seed, dtype=torch.float64, count=64):
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(count, 32, generator=generator, dtype=dtype), dim=-1)
+
+
+@pytest.fixture(scope="module")
+def tuner(make_clip):
+    model = make_clip(dtype=torch.float64)
+    return Tuner(model, PromptSet.build(model, NAMES))
+
+
+def shift_by_definition(tuner, views, method, steps):
+    """TPS with autograd and torch's own AdamW, from its definition."""
+    start, scale = tuner.initial_text_features, tuner.logit_scale
+    shift = torch.zeros_like(start, requires_grad=True)
+    optimiser = torch.optim.AdamW([shift], lr=method.learning_rate)
+    kept = select_confident(scale * views @ start.T, 0.1)
+    for _ in range(steps):
+        text = F.normalize(start + shift, dim=-1)
+        loss = marginal_entropy(scale * views[kept] @ text.T)
+        if method.method.regulariser is not None:
+            loss = loss + method.lambda_ * method.method.regulariser(text)
+        if method.method.anchored is not None:
+            loss = loss + method.lambda_ * method.method.anchored(text, start)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    text = F.normalize(start + shift.detach(), dim=-1)
+    return (scale * text @ views[0]).softmax(-1)
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_shift_equals_its_definition(make_clip, name, steps):
+    model = make_clip(dtype=torch.float64)
+    settings = TuningSettings(steps=steps)
+    tuner = Tuner(model, PromptSet.build(model, NAMES), settings=settings)
+    method, views = resolve_method(name), views_of(1)
+    (outcome,) = tuner.predict(views, [method])
+    expected = shift_by_definition(tuner, views, method, steps)
+    torch.testing.assert_close(outcome.probabilities, expected, rtol=0, atol=1e-10)
+
+
+def test_a_shift_never_touches_the_text_tower(tuner, monkeypatch):
+    views = views_of(2)
+    expected = tuner.predict(views, [resolve_method("d-tps")])[0].probabilities
+
+    def broken(*_):
+        raise AssertionError("the text tower was asked")
+
+    monkeypatch.setattr(tuner.encoder, "encode", broken)
+    monkeypatch.setattr(tuner.encoder, "linearise", broken)
+    methods = [resolve_method(name) for name in (*SHIFTED, "zero-shot", "mean-views", "mta")]
+    outcomes = tuner.predict(views, methods)
+    torch.testing.assert_close(outcomes[SHIFTED.index("d-tps")].probabilities, expected)
+
+
+def test_methods_without_a_gradient_make_none(tuner, monkeypatch):
+    def broken(*_):
+        raise AssertionError("a gradient was computed")
+
+    monkeypatch.setattr("torch.autograd.grad", broken)
+    names = ["zero-shot", "mean-views", "vte", "zero", "mta", "zero-shot+no-tdd", "zero-shot+sals"]
+    tuner.predict(views_of(3), [resolve_method(name) for name in names])
+
+
+def test_views_are_needed_only_by_methods_that_look_at_them():
+    few = [resolve_method(name) for name in ("zero-shot", "d-tpt-static")]
+    assert views_needed(few, 64) == 1
+    assert views_needed([*few, resolve_method("vte")], 64) == 64
+
+
+def test_a_read_out_over_views_follows_the_tuned_features(tuner):
+    views = views_of(4)
+    plain, read = tuner.predict(views, [resolve_method("tpt"), resolve_method("tpt+views=0.25")])
+    assert torch.equal(plain.text_features, read.text_features)
+    p = (tuner.logit_scale * views @ plain.text_features.T).softmax(-1)
+    order = (-(p * p.log()).sum(-1)).argsort()
+    torch.testing.assert_close(read.probabilities, p[order[:16]].mean(0), rtol=0, atol=1e-12)
+
+
+def test_mean_views_is_zero_shot_read_over_three_tenths(tuner):
+    methods = [resolve_method(name) for name in ("mean-views", "zero-shot+views=0.3")]
+    short, long = tuner.predict(views_of(5), methods)
+    assert torch.equal(short.probabilities, long.probabilities)
+
+
+def test_a_smaller_learning_rate_moves_less(tuner):
+    methods = [resolve_method(name) for name in ("tpt", "tpt+lr=0.001", "tpt+lr=0.005")]
+    usual, small, same = tuner.predict(views_of(6), methods)
+    start = tuner.prompts.context
+    assert (small.context - start).abs().mean() < 0.3 * (usual.context - start).abs().mean()
+    assert torch.equal(usual.probabilities, same.probabilities)
+
+
+def test_thresholds_are_where_the_sign_turns():
+    entropy = torch.tensor([1.0, -2.0, 3.0, 0.0, 5.0])
+    regulariser = torch.tensor([2.0, 1.0, -1.0, 1.0, 0.0])
+    found = sign_thresholds(entropy, regulariser)
+    assert found[0] == 0
+    assert found[1:3].tolist() == [2.0, 3.0]
+    assert torch.isinf(found[4])
+    for weight in (0.5, 2.5, 3.5):
+        signs = (entropy + weight * regulariser).sign()[:4]
+        won = int((signs == regulariser.sign()[:4]).sum())
+        assert share_won(found[:4], weight) == won / 4
+
+
+@pytest.mark.parametrize("name", ["c-tpt", "o-tpt", "d-tpt", "d-tpt:aligned", "d-tps", "c-tps"])
+@pytest.mark.parametrize("share", [0.6, 0.9, 0.98])
+def test_a_weight_for_each_picture_wins_the_share_it_promises(tuner, name, share):
+    method = resolve_method(f"{name}@auto-each={share}")
+    views = views_of(7)
+    (outcome,) = tuner.predict(views, [method])
+    pulled = tuner.regulariser_gradient(method.method)
+    entropy = tuner.entropy_gradient(views, method.method)
+    total = entropy + outcome.lambda_ * pulled
+    won = float((total.sign() == pulled.sign()).double().mean())
+    assert won >= share - 1e-9
+    if outcome.lambda_ > 0:  # otherwise more signs agree by themselves
+        assert won <= share + 2 / total.numel()
+    (fixed,) = tuner.predict(views, [resolve_method(f"{name}@{outcome.lambda_!r}")])
+    assert torch.equal(outcome.probabilities, fixed.probabilities)
+
+
+def test_a_weight_for_a_class_list_wins_its_share_on_average(tuner):
+    pictures = [views_of(seed) for seed in range(8)]
+    (method,) = tuner.with_weights([resolve_method("d-tpt@auto=0.8")], pictures)
+    assert method.name == "d-tpt@auto=0.8"
+    pulled = tuner.regulariser_gradient(method.method)
+    shares = []
+    for views in pictures:
+        total = tuner.entropy_gradient(views, method.method) + method.lambda_ * pulled
+        shares.append(float((total.sign() == pulled.sign()).double().mean()))
+    assert sum(shares) / 8 == pytest.approx(0.8, abs=0.01)
+    assert tuner.predict(pictures[0], [method])[0].lambda_ == method.lambda_
+
+
+def test_a_weight_that_is_not_found_yet_is_refused_with_the_remedy(tuner):
+    with pytest.raises(MethodError, match="auto-each"):
+        tuner.predict(views_of(1), [resolve_method("d-tpt@auto")])
+    with pytest.raises(MethodError, match="needs pictures"):
+        tuner.with_weights([resolve_method("d-tpt@auto")], [])
+
+
+def test_no_regulariser_gradient_needs_no_weight():
+    assert weight_for_share(torch.full((4,), torch.inf), 0.9) == 0.0
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
+@pytest.mark.parametrize("template", ["a photo of a {}.", "a {}, a type of pet."])
+def test_pictures_that_share_a_forward_pass_get_the_same_answers(make_clip, template, dtype, close):
+    model = make_clip(dtype=dtype)
+    tuner = Tuner(model, PromptSet.build(model, NAMES, template=template))
+    names = ["tpt", "d-tpt", "c-tpt@3", "d-tpt+sals", "zero-shot", "tps"]
+    methods = [resolve_method(name) for name in names]
+    pictures = [views_of(seed, dtype) for seed in range(4)]
+    together = tuner.predict_many(pictures, methods)
+    for views, outcomes in zip(pictures, together, strict=True):
+        for one, other in zip(tuner.predict(views, methods), outcomes, strict=True):
+            torch.testing.assert_close(one.probabilities, other.probabilities, rtol=0, atol=close)
+            assert one.lambda_ == other.lambda_
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
+def test_a_tuner_can_be_copied_after_use(make_clip, copied):
+    model = make_clip()
+    tuner = Tuner(model, PromptSet.build(model, NAMES))
+    methods, views = [resolve_method("d-tpt"), resolve_method("d-tps")], views_of(1, torch.float32)
+    before = tuner.predict(views, methods)
+    for one, other in zip(before, copied(tuner).predict(views, methods), strict=True):
+        assert torch.equal(one.probabilities, other.probabilities)
+
+
+def test_a_weight_beyond_all_numbers_is_refused_instead_of_answered(tiny_clip):
+    tuner = Tuner(tiny_clip, PromptSet.build(tiny_clip, NAMES))
+    with pytest.raises(MethodError, match="lower lambda"):
+        tuner.predict(views_of(1, torch.float32), [resolve_method("d-tpt@1e308")])
