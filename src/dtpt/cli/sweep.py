@@ -7,13 +7,6 @@ from dtpt.cli.eval import EvalFlags, run_and_show
 if TYPE_CHECKING:
     from dtpt.runs import EvalOptions
 
-# protocol.md, question 16: the paper gives no grid; about log-spaced around the defaults
-GRIDS: dict[str, tuple[float, ...]] = {
-    "c-tpt": (1, 2, 5, 10, 20, 50, 100, 200),
-    "o-tpt": (1, 2, 5, 10, 18, 50, 100),
-    "d-tpt": (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
-    "a-tpt": (1, 2, 5, 10, 20, 40, 80, 160),
-}
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
 
 
@@ -41,13 +34,7 @@ def with_grids(options: "EvalOptions") -> "EvalOptions":
 
 
 def _grid(name: str) -> tuple[float, ...]:
-    """Return the grid of a method; one that has none of its own gets its default times 10^±1."""
-    from dtpt.methods import resolve_method
+    """Return the grid of a method, from its own file."""
+    from dtpt.methods import find_method
 
-    base = name.partition("+")[0]
-    if base in GRIDS:
-        return GRIDS[base]
-    default = resolve_method(name).lambda_
-    if default is None:
-        return ()
-    return tuple(default * factor for factor in (0.1, 0.3, 1.0, 3.0, 10.0))
+    return find_method(name.partition("+")[0]).sweep

@@ -97,6 +97,14 @@ class Method:
         return self.regulariser is not None or self.anchored is not None
 
     @property
+    def sweep(self) -> tuple[float, ...]:
+        """The λ of a sweep: its grid, or its default times 0.1 to 10; nothing without an R."""
+        if not self.is_regularised or self.static:
+            return ()
+        default = next(iter(self.lambdas.values()), 1.0)
+        return self.grid or tuple(default * factor for factor in (0.1, 0.3, 1.0, 3.0, 10.0))
+
+    @property
     def tunes_on_views(self) -> bool:
         """Whether every image is tuned on its views."""
         return self.tunes and not self.static

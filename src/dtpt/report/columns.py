@@ -5,6 +5,10 @@ Files hold fractions; a printed number is the fraction times `factor`.
 
 from dataclasses import dataclass
 
+from dtpt.methods import lambda_text, method_title
+
+__all__ = ["FAMILY_TITLES", "METRICS", "METRIC_BY_KEY", "Metric", "lambda_text", "method_title"]
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -80,38 +84,3 @@ FAMILY_TITLES = {
     "fine-grained": "Fine-grained classification",
     "natural-shifts": "Natural distribution shifts",
 }
-
-_NAMES = {"zero-shot": "Zero-shot", "tpt": "TPT", "c-tpt": "C-TPT", "o-tpt": "O-TPT"}
-_NAMES |= {"d-tpt": "D-TPT", "a-tpt": "A-TPT"}
-_MODIFIERS = {"sals": "SaLS", "no-tdd": "w/o TDD", "no-idd": "w/o IDD"}
-
-
-def method_title(name: str, lambda_: float | None = None) -> str:
-    """Return a method as the paper writes it, with its λ where it has one.
-
-    Example:
-        >>> method_title("tpt+no-tdd"), method_title("d-tpt", 1e5), method_title("d-tpt-static")
-        ('TPT w/o TDD', 'D-TPT (λ = 10⁵)', 'D-TPT static')
-    """
-    base, *modifiers = name.split("+")
-    stem, static = base.removesuffix("-static"), base.endswith("-static")
-    stem, colon, variant = stem.partition(":")
-    parts = [_NAMES.get(stem, stem) + (f" {variant}" if colon else "")]
-    parts += ["static"] if static else []
-    parts += [_MODIFIERS.get(modifier, f"+{modifier}") for modifier in modifiers]
-    weight = "" if lambda_ is None else f" (λ = {lambda_text(lambda_)})"
-    return " ".join(parts) + weight
-
-
-def lambda_text(value: float) -> str:
-    """Write a weight briefly: powers of ten from 10³ on as such.
-
-    Example:
-        >>> lambda_text(1e5), lambda_text(50.0), lambda_text(2500.0)
-        ('10⁵', '50', '2500')
-    """
-    if value >= 1000:
-        exponent = len(str(int(value))) - 1
-        if value == 10.0**exponent:
-            return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{value:.6g}"

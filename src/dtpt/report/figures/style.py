@@ -11,6 +11,8 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dtpt.methods import method_look
+
 INK = "#1b1f24"
 RULE = "#c6cbd2"
 PAPER = "#ffffff"
@@ -34,32 +36,28 @@ class Series:
     hatch: str
 
 
-# The paper's five methods always look the same; others take the styles that follow.
-_FIXED = {
-    "zero-shot": Series(GREY, "o", "-", ""),
-    "tpt": Series(ORANGE, "s", (0, (5, 2)), "////"),
-    "c-tpt": Series(GREEN, "^", (0, (5, 1.5, 1, 1.5)), "...."),
-    "o-tpt": Series(PURPLE, "D", (0, (1, 1.3)), "xxxx"),
-    "d-tpt": Series(BLUE, "P", "-", "\\\\\\\\"),
-}
+# For methods that bring no colour of their own.
 _FURTHER = (
-    Series(GOLD, "v", (0, (7, 2, 1, 2)), "++++"),
-    Series(INK, "X", (0, (3, 3)), "oo"),
-    Series(ORANGE, "<", (0, (2, 2)), "--"),
-    Series(GREEN, ">", (0, (8, 2)), "||"),
-    Series(PURPLE, "h", (0, (4, 1, 1, 1, 1, 1)), "**"),
-    Series(BLUE, "d", (0, (1, 2)), "OO"),
+    Series("#5a6fb0", "p", (0, (7, 2, 1, 2)), "++"),
+    Series("#7d5ba6", "H", (0, (3, 3)), "o"),
+    Series("#a0662f", "2", (0, (2, 2)), "--"),
+    Series("#3f8f4f", "3", (0, (8, 2)), "|"),
+    Series("#b5483f", "4", (0, (4, 1, 1, 1, 1, 1)), "*"),
+    Series("#4f7f8f", "+", (0, (1, 2)), "O"),
 )
 
 
 def series(method: str, number: int = 0) -> Series:
     """Return the look of a method; `number` chooses among the spare looks for unknown ones."""
-    return _FIXED.get(method) or _FURTHER[number % len(_FURTHER)]
+    look = method_look(method)
+    if not look.colour:
+        return _FURTHER[number % len(_FURTHER)]
+    return Series(look.colour, look.marker or "o", look.dash, look.hatch)
 
 
 def series_for(methods: list[str]) -> dict[str, Series]:
     """Return looks for several methods, all different as long as there are enough."""
-    others = [name for name in dict.fromkeys(methods) if name not in _FIXED]
+    others = [name for name in dict.fromkeys(methods) if not method_look(name).colour]
     return {name: series(name, others.index(name) if name in others else 0) for name in methods}
 
 
