@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives each core its own worker
+os.environ["DTPT_CONFIG"] = os.devnull + "/none"  # the developer's own models play no part
 
 import socket
 import sys

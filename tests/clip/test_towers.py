@@ -63,7 +63,7 @@ def test_a_batch_of_different_contexts_gives_what_each_gives_alone(make_clip):
     model = make_clip(dtype=torch.float64)
     contexts = torch.randn(4, 6, 48, dtype=torch.float64)  # four prefixes of six positions
     suffix = torch.randn(4, 3, 48, dtype=torch.float64)
-    together = model.text(suffix, None, model.text.prefix(contexts))
+    together = model.text(suffix, None, prefix=model.text.prefix(contexts))
     for i in range(4):
         whole = torch.cat([contexts[i], suffix[i]])[None]
         alone = model.text(whole, None)
@@ -77,7 +77,7 @@ def test_one_prefix_serves_many_continuations_of_different_length(make_clip):
     rows = [torch.tensor(ids[5:]) for ids in tokens]
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     end = torch.tensor([len(row) - 1 for row in rows])
-    shared = F.normalize(model.text(model.text.embed(padded), end, prefix), dim=-1)
+    shared = F.normalize(model.text(model.text.embed(padded), end, prefix=prefix), dim=-1)
     whole = model.encode_text(["a photo of a cat.", "a photo of a very big dog."])
     torch.testing.assert_close(shared, whole, rtol=0, atol=1e-12)
 

@@ -1,10 +1,11 @@
-"""CLIP's tokenizer: Python cleaning, then byte-level BPE by the `tokenizers` library.
+"""CLIP's tokenizer: cleaning and splitting as OpenAI does, byte-level BPE by `tokenizers`.
 
 Equal to OpenAI's and open_clip's on every text, with one exception made on purpose: no text can
 spell a start or end token, so a class name cannot break the layout of its prompt.
 
-The cleaning (ftfy, HTML entities, white space, lower case) is always done in Python, also for a
-checkpoint's `tokenizer.json`, whose own normaliser differs on accents and on the final sigma.
+Cleaning (ftfy, HTML entities, white space, lower case) and splitting (`regex`, whose Unicode tables
+OpenAI's tokenizer uses) are done here, also for a checkpoint's `tokenizer.json`: the `tokenizers`
+library's own differ on accents, on the final sigma and on letters that Unicode added lately.
 """
 
 import gzip
@@ -18,17 +19,23 @@ from importlib import resources
 from typing import Any
 
 import ftfy
+import regex
 import tokenizers
-from tokenizers import Regex, models, pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
-from dtpt.clip.unicode_additions import NEW_LETTERS, NEW_NUMBERS
 from dtpt.errors import CheckpointError, TokenizerError
 
 START = "<|startoftext|>"
 END = "<|endoftext|>"
 WORD_END = "</w>"
+UNKNOWN = "<|unknown|>"  # stands for a character that an incomplete vocabulary lacks
 CLIP_MERGES = 49_152 - 256 - 2
 """How many of OpenAI's merges CLIP uses; the file they published holds five times as many."""
+
+_WORDS = regex.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", regex.IGNORECASE
+)
+"""OpenAI's pattern without its start and end token."""
 
 _START_NAMES = (START, "<start_of_text>")
 _END_NAMES = (END, "<end_of_text>")
@@ -36,9 +43,25 @@ _MAX_FILE_BYTES = 64_000_000
 
 
 def clean(text: str) -> str:
-    """Returns the text as CLIP sees it: mojibake and entities repaired, lower case."""
+    """Return the text as CLIP sees it: mojibake and entities repaired, lower case.
+
+    Example:
+        >>> clean("  Fish &amp;amp; Chips")
+        'fish & chips'
+    """
     repaired = html.unescape(html.unescape(ftfy.fix_text(text)))
     return " ".join(repaired.split()).lower()
+
+
+def split_words(cleaned: str) -> list[str]:
+    """Return the pieces of a cleaned text that the BPE codes one by one; blanks fall out.
+
+    Example:
+        >>> split_words("it's 42 cats!")
+        ['it', "'s", '4', '2', 'cats', '!']
+    """
+    words: list[str] = _WORDS.findall(cleaned)
+    return words
 
 
 class Tokenizer:
@@ -50,6 +73,10 @@ class Tokenizer:
         context_length: Most tokens a text may have, start and end included.
         vocab_size: One more than the largest id, the rows of the embedding table.
         fingerprint: sha256 (hex) of all that decides the ids.
+
+    Example:
+        >>> Tokenizer.clip_default()(["a photo of a cat."])
+        [[49406, 320, 1125, 539, 320, 2368, 269, 49407]]
     """
 
     def __init__(
@@ -69,24 +96,24 @@ class Tokenizer:
         self.end_id = end_id
         self.context_length = context_length
         self.vocab_size = max(*vocab.values(), start_id, end_id) + 1
-        self.fingerprint = _fingerprint(vocab, merges, [start_id, end_id, context_length])
+        self.fingerprint = _fingerprint(vocab, merges, numbers=[start_id, end_id, context_length])
         self._unknown_id, self._bpe = _pipeline(vocab, merges)
 
     @classmethod
     def from_json(cls, data: bytes, *, context_length: int) -> "Tokenizer":
-        """Reads a `tokenizer.json` of transformers' CLIP, or one of the same build.
+        """Read a `tokenizer.json` of transformers' CLIP, or one of the same build.
 
         Raises:
             CheckpointError: It is not a byte-level BPE with `</w>` and start and end tokens.
         """
         tree = _parse(data)
-        model, split = _entry(tree, "model", dict), str(tree.get("pre_tokenizer"))
+        model, split = _entry(tree, "model", kind=dict), str(tree.get("pre_tokenizer"))
         if model.get("type", "BPE") != "BPE" or model.get("end_of_word_suffix") != WORD_END:
             raise CheckpointError(f"tokenizer.json is no BPE with the word ending {WORD_END!r}.")
         if model.get("dropout") or model.get("byte_fallback") or "ByteLevel" not in split:
             raise CheckpointError("tokenizer.json is no deterministic byte-level BPE.")
-        vocab = _vocabulary(_entry(model, "vocab", dict))
-        merges = [_pair(merge) for merge in _entry(model, "merges", list)]
+        vocab = _vocabulary(_entry(model, "vocab", kind=dict))
+        merges = [_pair(merge) for merge in _entry(model, "merges", kind=list)]
         try:
             for token in tree.get("added_tokens") or []:
                 vocab.setdefault(str(token["content"]), int(token["id"]))
@@ -97,7 +124,7 @@ class Tokenizer:
 
     @classmethod
     def from_merges(cls, vocab: bytes | None, merges: bytes, *, context_length: int) -> "Tokenizer":
-        """Reads `vocab.json` and `merges.txt`, or OpenAI's merges file alone.
+        """Read `vocab.json` and `merges.txt`, or OpenAI's merges file alone.
 
         Args:
             vocab: JSON object from token to id; None numbers the tokens as OpenAI does.
@@ -118,23 +145,24 @@ class Tokenizer:
 
     @classmethod
     def clip_default(cls, *, context_length: int = 77) -> "Tokenizer":
-        """Returns the tokenizer of OpenAI's checkpoints, from the vocabulary shipped with dtpt."""
+        """Return the tokenizer of OpenAI's checkpoints, from the vocabulary shipped with dtpt."""
         return _default(context_length)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text without start and end token and without limit.
+        """Return the ids of a text without start and end token and without limit.
 
         Raises:
             TokenizerError: The vocabulary lacks a character of the text (never with CLIP's own).
         """
-        cleaned = clean(text)
-        ids: list[int] = self._bpe.encode(cleaned, add_special_tokens=False).ids
+        words = split_words(clean(text))
+        coded = self._bpe.encode(words, is_pretokenized=True, add_special_tokens=False)
+        ids: list[int] = coded.ids
         if self._unknown_id is not None and self._unknown_id in ids:
             raise TokenizerError(f"Text {text!r} has a character that the vocabulary lacks.")
         return ids
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns [start, ..., end] for each text; nothing is cut and nothing padded.
+        """Return [start, ..., end] for each text; nothing is cut and nothing padded.
 
         Raises:
             TokenizerError: A text is longer than the context; the message holds the text.
@@ -142,6 +170,18 @@ class Tokenizer:
         if isinstance(texts, str):
             raise TokenizerError(f"Expected a list of texts, got the single text {texts!r}.")
         return [self._framed(text) for text in texts]
+
+    def to_json(self) -> bytes:
+        """Return a `tokenizer.json` that `from_json` reads back."""
+        tree = json.loads(self._bpe.to_str())
+        model = tree["model"]
+        if self._unknown_id is not None:
+            model["unk_token"] = None
+            del model["vocab"][UNKNOWN]
+        names = {number: token for token, number in model["vocab"].items()}
+        start, end = names[self.start_id], names[self.end_id]
+        tree["post_processor"] = _frame({start: self.start_id, end: self.end_id})
+        return json.dumps(tree, ensure_ascii=False).encode()
 
     def _framed(self, text: str) -> list[int]:
         ids = [self.start_id, *self.encode(text), self.end_id]
@@ -160,53 +200,46 @@ def _default(context_length: int) -> Tokenizer:
     return Tokenizer.from_merges(None, merges, context_length=context_length)
 
 
-@lru_cache(maxsize=1)
-def split_pattern() -> str:
-    """Returns CLIP's word pattern in Oniguruma's syntax.
-
-    OpenAI's pattern ignores case and uses newer Unicode tables. Three effects remain after
-    lower-casing and are spelled out: the long s counts as s in "'s", U+0345 (whose capital is a
-    letter, though it is a mark itself) belongs to no word, and new letters and digits are letters
-    and digits.
-    """
-    letters, numbers = rf"\p{{L}}{_ranges(NEW_LETTERS)}", rf"\p{{N}}{_ranges(NEW_NUMBERS)}"
-    return (
-        rf"'[sſ]|'t|'re|'ve|'m|'ll|'d|[{letters}]+|[{numbers}]|[^\s{letters}{numbers}\x{{0345}}]+"
-    )
-
-
-def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
-    return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
-
-
 def _pipeline(
     vocab: dict[str, int], merges: list[tuple[str, str]]
 ) -> tuple[int | None, tokenizers.Tokenizer]:
-    """Builds the BPE; the first result is the id that marks an unknown character, if one can be."""
+    """Build the BPE; the first result is the id that marks an unknown character, if one can be."""
     alphabet = byte_symbols()
     complete = all(c in vocab and c + WORD_END in vocab for c in alphabet)
     table = {token: number for token, number in vocab.items() if token}
     unknown = None if complete else max(table.values()) + 1
     if unknown is not None:
-        table["<|unknown|>"] = unknown
+        table[UNKNOWN] = unknown
     try:
         model = models.BPE(
             vocab=table,
             merges=merges,
-            unk_token=None if complete else "<|unknown|>",
+            unk_token=None if complete else UNKNOWN,
             end_of_word_suffix=WORD_END,
         )
     except Exception as error:  # the library raises nothing more specific
         raise CheckpointError(f"Vocabulary and merges do not fit together: {error}.") from error
     bpe = tokenizers.Tokenizer(model)
-    words = pre_tokenizers.Split(Regex(split_pattern()), behavior="removed", invert=True)
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return unknown, bpe
 
 
+def _frame(specials: dict[str, int]) -> dict[str, Any]:
+    """Return the post-processor of a tokenizer.json that puts start and end around a text."""
+    start, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in specials)
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, {"Sequence": {"id": "A", "type_id": 0}}, end],
+        "pair": [],
+        "special_tokens": {
+            name: {"id": name, "ids": [number], "tokens": [name]}
+            for name, number in specials.items()
+        },
+    }
+
+
 def byte_symbols() -> list[str]:
-    """Returns a printable character for each byte, in the order of OpenAI's vocabulary.
+    """Return a printable character for each byte, in the order of OpenAI's vocabulary.
 
     Printable Latin-1 bytes stand for themselves and come first; the others follow and are shown
     as the characters from U+0100 on.
@@ -258,7 +291,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     return tree
 
 
-def _entry(tree: dict[str, Any], name: str, kind: type) -> Any:
+def _entry(tree: dict[str, Any], name: str, *, kind: type) -> Any:
     value = tree.get(name)
     if not isinstance(value, kind):
         raise CheckpointError(f"tokenizer.json has no valid entry {name!r}.")
@@ -281,7 +314,7 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def _special_ids(vocab: dict[str, int], processor: Any) -> tuple[int, int]:
-    """Returns the ids of start and end: what the post-processor adds, or else the known names."""
+    """Return the ids of start and end: what the post-processor adds, or else the known names."""
     names = _processor_names(processor) if isinstance(processor, dict) else []
     starts = [n for n in (*names[:1], *_START_NAMES) if n in vocab]
     ends = [n for n in (*names[1:], *_END_NAMES) if n in vocab]
@@ -291,7 +324,7 @@ def _special_ids(vocab: dict[str, int], processor: Any) -> tuple[int, int]:
 
 
 def _processor_names(processor: dict[str, Any]) -> list[str]:
-    """Returns [start, end] as spelled in a tokenizer.json's post-processor, or nothing."""
+    """Return [start, end] as spelled in a tokenizer.json's post-processor, or nothing."""
     if "cls" in processor and "sep" in processor:
         return [str(processor["cls"][0]), str(processor["sep"][0])]
     steps = processor.get("single") or []
@@ -299,7 +332,9 @@ def _processor_names(processor: dict[str, Any]) -> list[str]:
     return [str(name) for name in special] if len(special) == 2 else []
 
 
-def _fingerprint(vocab: dict[str, int], merges: list[tuple[str, str]], numbers: list[int]) -> str:
+def _fingerprint(
+    vocab: dict[str, int], merges: list[tuple[str, str]], *, numbers: list[int]
+) -> str:
     ordered = sorted(vocab.items(), key=lambda item: item[1])
     content = json.dumps([ordered, merges, numbers], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()

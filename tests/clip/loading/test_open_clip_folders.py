@@ -1,6 +1,7 @@
 """Folders that open_clip saved: both towers, all of its file names, give open_clip's features."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from safetensors.torch import save_file
 from tiny_checkpoints import TEXTS, padded_ids, shake, write_json
 
 from dtpt.clip import load_model
+from dtpt.clip.loading.configs import from_open_clip
+from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import CheckpointError
 
 pytestmark = [
@@ -92,6 +95,46 @@ def test_folder_of_open_clips_own_saver_loads(open_clip, tmp_path):
     save_file(theirs.state_dict(), tmp_path / "open_clip_model.safetensors")
     save_config_for_hf(theirs, tmp_path / "open_clip_config.json", cfg)
     assert load_model(f"local-dir:{tmp_path}").preprocessing.std == (0.2, 0.3, 0.4)
+
+
+def test_bare_model_config_loads_with_remarks(open_clip, tmp_path, pixels):
+    cfg = model_cfg("vit")
+    theirs = build(open_clip, cfg)
+    save(theirs, cfg, tmp_path)
+    write_json(tmp_path / "open_clip_config.json", cfg)
+    ours = load_model(f"local-dir:{tmp_path}")
+    assert max(differences(theirs, ours, pixels).values()) < LIMIT
+    assert ours.preprocessing == Preprocess.openai(32)
+    assert "has no preprocess_cfg" in ours.remarks[0]
+    quick = load_model(f"local-dir:{tmp_path}", activation="quick_gelu")
+    assert quick.config.activation == "quick_gelu"
+    assert "does not state its activation" in quick.remarks[1]
+
+
+def test_bare_model_config_beside_a_file_decides(open_clip, tmp_path, pixels):
+    cfg = model_cfg("resnet", quick_gelu=True)
+    theirs = build(open_clip, cfg)
+    torch.save(theirs.state_dict(), tmp_path / "epoch_3.pt")
+    write_json(tmp_path / "epoch_3.json", cfg)
+    ours = load_model(f"local-file:{tmp_path / 'epoch_3.pt'}")
+    assert ours.config.activation == "quick_gelu"
+    assert max(differences(theirs, ours, pixels).values()) < LIMIT
+
+
+def test_every_plain_clip_of_open_clips_own_configs_is_accepted(open_clip):
+    folder = Path(open_clip.__file__).with_name("model_configs")
+    accepted, refused = [], {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            from_open_clip(json.loads(path.read_text()), origin=path.name)
+            accepted.append(path.stem)
+        except CheckpointError as error:
+            refused[path.stem] = str(error)
+    plain = {"RN50", "RN50-quickgelu", "RN101", "RN50x64", "ViT-B-16", "ViT-B-32-quickgelu"}
+    plain |= {"ViT-L-14", "ViT-L-14-336", "ViT-H-14", "ViT-g-14", "ViT-bigG-14", "ViT-B-16-plus"}
+    assert plain <= set(accepted)
+    other = ("timm_model_name", "hf_model_name", "multimodal_cfg", "is not a CLIP of OpenAI's kind")
+    assert all(any(word in message for word in other) for message in refused.values()), refused
 
 
 def test_activation_changes_the_fingerprint(open_clip, tmp_path):

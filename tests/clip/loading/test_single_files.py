@@ -12,7 +12,7 @@ import dtpt
 from dtpt.clip import load_model
 from dtpt.clip.config import SmallResNetConfig
 from dtpt.clip.loading.catalog import architecture, catalog
-from dtpt.clip.loading.checkpoint import Checkpoint
+from dtpt.clip.loading.checkpoint import Description
 from dtpt.clip.loading.checks import expected_weights, skeleton
 from dtpt.clip.loading.layouts import to_openai_names
 from dtpt.clip.loading.save import save_model
@@ -27,7 +27,7 @@ from dtpt.errors import CheckpointError
 def empty_model(config):
     """A model without memory, as a checkpoint's weights are compared with."""
     pixels = Preprocess.openai(config.vision.image_size)
-    return skeleton(Checkpoint("test", config, {}, Tokenizer.clip_default(), pixels))
+    return skeleton(Description("test", config, Tokenizer.clip_default(), pixels))
 
 
 @pytest.mark.parametrize("name", list(catalog()))

@@ -1,5 +1,6 @@
 """A loopback server that speaks as much of the hub's protocol as huggingface_hub needs."""
 
+import base64
 import hashlib
 import json
 import threading
@@ -11,7 +12,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(ThreadingHTTPServer):
-    """Repositories: {"org/repo": {"file name": bytes}}; `requests` records method and path."""
+    """Repositories: {"org/repo": {"file name": bytes}}; `requests` records method and path.
+
+    Uploads need the token "hf_write"; `objects` holds large files between upload and commit.
+    """
 
     daemon_threads = True
 
@@ -19,6 +23,8 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories = repositories
         self.requests = []
+        self.objects = {}
+        self.commits = []
 
     @property
     def url(self):
@@ -36,6 +42,72 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.answer(body=True)
+
+    def do_POST(self):
+        path = unquote(urlsplit(self.path).path).strip("/")
+        self.server.requests.append(("POST", path))
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Authorization") != "Bearer hf_write":
+            self.send(401, b'{"error": "Invalid credentials"}', True)
+            return
+        parts = path.split("/")
+        steps = {
+            "create": self.create,
+            "validate-yaml": self.validate,
+            "preupload": self.preupload,
+            "commit": self.commit,
+            "batch": self.batch,
+        }
+        step = next(step for word, step in steps.items() if word in parts)
+        self.send(200, json.dumps(step(data, "/".join(parts[2:4]))).encode(), True)
+
+    def do_PUT(self):
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append(("PUT", self.path))
+        self.server.objects[self.path.rpartition("/")[2]] = data
+        self.send(200, b"", True)
+
+    def create(self, data, _):
+        wanted = json.loads(data)
+        repo = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
+        self.server.repositories.setdefault(repo, {})
+        return {"url": f"{self.server.url}/{repo}"}
+
+    def validate(self, _data, _repo):
+        return {"warnings": []}
+
+    def preupload(self, data, _):
+        files = json.loads(data)["files"]
+        kinds = {True: "lfs", False: "regular"}
+        return {
+            "files": [
+                {
+                    "path": file["path"],
+                    "uploadMode": kinds[file["path"].endswith(".safetensors")],
+                    "shouldIgnore": False,
+                }
+                for file in files
+            ]
+        }
+
+    def batch(self, data, _):
+        objects = [
+            {**o, "actions": {"upload": {"href": f"{self.server.url}/upload/{o['oid']}"}}}
+            for o in json.loads(data)["objects"]
+        ]
+        return {"transfer": "basic", "objects": objects}
+
+    def commit(self, data, repo):
+        lines = [json.loads(line) for line in data.splitlines()]
+        files = self.server.repositories[repo]
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.server.objects[value["oid"]]
+        self.server.commits.append(lines[0]["value"]["summary"])
+        return {"commitUrl": f"{self.server.url}/{repo}/commit/{COMMIT}", "commitOid": COMMIT}
 
     def answer(self, body):
         path = unquote(urlsplit(self.path).path).strip("/")

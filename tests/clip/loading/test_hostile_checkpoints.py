@@ -91,6 +91,14 @@ def test_no_payload_was_run(outcome):
         ("safetensors_without_an_activation", "activation='quick_gelu'"),
         ("index_that_points_outside", "points outside its folder"),
         ("config_of_a_billion_layers", "layers 1000000000"),
+        ("pipe_as_file", "model.pt cannot be read: is a named pipe, not a regular file"),
+        ("socket_as_file", "is a socket"),
+        ("device_behind_a_link", "is a device"),
+        ("pipe_as_weights", "open_clip_model.safetensors cannot be read: is a named pipe"),
+        ("pipe_as_shard", "model-00001-of-00001.safetensors cannot be read: is a named pipe"),
+        ("pipe_as_index", "model.safetensors.index.json cannot be read: is a named pipe"),
+        ("pipe_as_tokenizer", "tokenizer.json cannot be read: is a named pipe"),
+        ("broken_link_as_tokenizer", "tokenizer.json cannot be read: No such file"),
     ],
 )
 def test_message_names_the_fault(outcome, name, words):

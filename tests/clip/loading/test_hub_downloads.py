@@ -5,8 +5,12 @@ huggingface_hub reads its environment at import, so every load runs in a process
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,7 @@ from dtpt.clip.loading.filenames import wanted_files, weight_file
 from dtpt.clip.loading.folders import read_folder
 from dtpt.clip.loading.hub import cached_folder
 from dtpt.clip.loading.names import parse_name
+from dtpt.clip.loading.reaching import _gate
 from dtpt.errors import CheckpointError
 
 LOAD = """
@@ -129,6 +134,60 @@ def test_offline_and_not_cached_says_how_to_fetch(tmp_path):
     answer = fetch("hf-hub:org/tiny@main", tmp_path, HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE=0 dtpt models fetch hf-hub:org/tiny@main" in answer["error"]
     assert str(tmp_path) in answer["error"]
+
+
+@contextmanager
+def black_hole():
+    """A port that never answers: its queue of waiting connections is full."""
+    with socket.socket() as server, socket.socket() as waiting:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        waiting.connect(server.getsockname())
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_unreachable_hub_is_one_line_at_once(tmp_path):
+    words = ["predict", __file__, "--classes", "a,b", "--model", "ViT-B-16/openai"]
+    command = ["-c", "from dtpt.cli.main import run; run()", *words]
+    with black_hole() as silent:
+        for endpoint, reason in [("http://127.0.0.1:9", "refused"), (silent, "timed out")]:
+            start = time.monotonic()
+            done = run(command, tmp_path, HF_ENDPOINT=endpoint)
+            assert time.monotonic() - start < 12  # with the library's own retries it takes 24
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr.count("\n") == 1, done.stderr
+            address = endpoint.removeprefix("http://")
+            assert re.search(f"{address} cannot be reached: .*{reason}", done.stderr)
+            assert "dtpt models fetch ViT-B-16/openai" in done.stderr
+
+
+def test_endpoint_that_is_no_address_is_a_typed_error(tmp_path):
+    answer = fetch("hf-hub:org/tiny", tmp_path, HF_ENDPOINT="http://hub:port")
+    assert "HF_ENDPOINT 'http://hub:port'" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "environment", "gate"),
+    [
+        ("https://huggingface.co", {}, ("huggingface.co", 443)),
+        ("http://mirror.example:8080/hub", {}, ("mirror.example", 8080)),
+        ("https://hub.example", {"https_proxy": "http://proxy:3128"}, ("proxy", 3128)),
+        ("https://hub.example", {"all_proxy": "socks5://proxy:1080"}, ("proxy", 1080)),
+        ("https://hub.example", {"http_proxy": "http://proxy:3128"}, ("hub.example", 443)),
+        (
+            "https://hub.example",
+            {"https_proxy": "proxy:3128", "no_proxy": "hub.example"},
+            ("hub.example", 443),
+        ),
+    ],
+)
+def test_the_probe_goes_where_a_request_would_go(monkeypatch, endpoint, environment, gate):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert _gate(endpoint) == gate
 
 
 def test_fetch_command_fills_the_cache_with_shards(tmp_path, shards):

@@ -7,6 +7,7 @@ import torch
 from tiny_checkpoints import PREPROCESSOR, TEXTS, padded_ids, shake, write_json
 
 from dtpt.clip import load_model
+from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import CheckpointError
 
 pytestmark = [
@@ -92,11 +93,28 @@ def test_processor_config_of_the_new_generation_is_read(transformers, tmp_path):
     assert load_model(f"local-dir:{tmp_path}").preprocessing.std == (0.2, 0.3, 0.4)
 
 
-def test_missing_preprocessing_is_an_error_not_a_guess(transformers, tmp_path):
+def test_missing_preprocessing_is_clips_own_with_a_remark(transformers, tmp_path):
     save(tiny_clip(transformers), tmp_path)
+    assert load_model(f"local-dir:{tmp_path}").remarks == ()
     (tmp_path / "preprocessor_config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"no preprocessor_config\.json"):
-        load_model(f"local-dir:{tmp_path}")
+    model = load_model(f"local-dir:{tmp_path}")
+    assert model.preprocessing == Preprocess.openai(32)
+    assert len(model.remarks) == 1
+    assert f"{tmp_path} has no preprocessor_config.json" in model.remarks[0]
+
+
+def test_activation_of_the_caller_counts_only_where_the_config_is_silent(transformers, tmp_path):
+    save(tiny_clip(transformers), tmp_path)
+    with pytest.raises(CheckpointError, match="declares the activation 'quick_gelu', not 'gelu'"):
+        load_model(f"local-dir:{tmp_path}", activation="gelu")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for tower in ("text_config", "vision_config"):
+        del config[tower]["hidden_act"]
+    write_json(tmp_path / "config.json", config)
+    assert load_model(f"local-dir:{tmp_path}").config.activation == "quick_gelu"
+    asked = load_model(f"local-dir:{tmp_path}", activation="gelu")
+    assert asked.config.activation == "gelu"
+    assert "does not state its activation; gelu was asked for" in asked.remarks[-1]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,16 @@
 """
 
 import json
+import os
 import pickle
+import socket
 import struct
 import zipfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import save, save_file
-from tiny_checkpoints import tiny_config, tiny_weights, write_json
+from tiny_checkpoints import OPEN_CLIP, tiny_config, tiny_weights, write_json
 
 CHECKPOINTS = {}
 
@@ -414,6 +416,118 @@ def safetensors_without_an_activation(folder, canary):
     path = folder / "model.safetensors"
     save_file(tiny_weights(), path)
     return f"local-file:{path}"
+
+
+# ---- files that are none: opening them would block for ever, or never end
+
+
+def whole_folder(folder):
+    """A folder that loads, before one of its files is replaced."""
+    write_json(folder / "open_clip_config.json", OPEN_CLIP)
+    save_file(tiny_weights(), folder / "open_clip_model.safetensors")
+    return f"local-dir:{folder}"
+
+
+def with_pipe(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    return f"local-dir:{folder}"
+
+
+@hostile
+def pipe_as_file(folder, canary):
+    os.mkfifo(folder / "model.pt")
+    return f"local-file:{folder / 'model.pt'}"
+
+
+@hostile
+def socket_as_file(folder, canary):
+    place = os.open(folder, os.O_RDONLY)  # the address of a socket must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{place}/model.pt")
+    os.close(place)
+    return f"local-file:{folder / 'model.pt'}"
+
+
+@hostile
+def device_as_file(folder, canary):
+    return "local-file:/dev/zero"
+
+
+@hostile
+def device_behind_a_link(folder, canary):
+    (folder / "model.pt").symlink_to("/dev/zero")
+    return f"local-file:{folder / 'model.pt'}"
+
+
+@hostile
+def pipe_as_config(folder, canary):
+    whole_folder(folder)
+    return with_pipe(folder, "open_clip_config.json")
+
+
+@hostile
+def pipe_as_weights(folder, canary):
+    whole_folder(folder)
+    return with_pipe(folder, "open_clip_model.safetensors")
+
+
+@hostile
+def pipe_as_pickle(folder, canary):
+    whole_folder(folder)
+    (folder / "open_clip_model.safetensors").unlink()
+    return with_pipe(folder, "open_clip_pytorch_model.bin")
+
+
+@hostile
+def pipe_as_tokenizer(folder, canary):
+    whole_folder(folder)
+    return with_pipe(folder, "tokenizer.json")
+
+
+@hostile
+def pipe_as_vocabulary(folder, canary):
+    whole_folder(folder)
+    (folder / "merges.txt").write_text("")
+    return with_pipe(folder, "vocab.json")
+
+
+@hostile
+def broken_link_as_tokenizer(folder, canary):
+    (folder / "tokenizer.json").symlink_to(folder / "gone")
+    return whole_folder(folder)
+
+
+def sharded(folder):
+    write_json(folder / "config.json", {"model_type": "clip"})
+    write_json(folder / "preprocessor_config.json", {})
+    places = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    write_json(folder / "model.safetensors.index.json", places)
+
+
+@hostile
+def pipe_as_index(folder, canary):
+    sharded(folder)
+    return with_pipe(folder, "model.safetensors.index.json")
+
+
+@hostile
+def pipe_as_shard(folder, canary):
+    sharded(folder)
+    return with_pipe(folder, "model-00001-of-00001.safetensors")
+
+
+@hostile
+def pipe_as_image_processor(folder, canary):
+    sharded(folder)
+    return with_pipe(folder, "preprocessor_config.json")
+
+
+@hostile
+def pipe_as_config_beside_a_file(folder, canary):
+    save_file(tiny_weights(), folder / "mine.safetensors")
+    os.mkfifo(folder / "mine.json")
+    return f"local-file:{folder / 'mine.safetensors'}"
 
 
 # ---- anything else
