@@ -25,6 +25,10 @@ class CheckpointError(DtptError):
     """A checkpoint that is missing, damaged, unsafe or does not fit its config."""
 
 
+class DeviceError(DtptError):
+    """A device that this machine does not have."""
+
+
 class TokenizerError(DtptError):
     """A text that cannot be tokenised within the model's context."""
 

@@ -7,7 +7,7 @@ import pytest
 from dtpt.cli.sweep import with_grids
 from dtpt.errors import MethodError, RunError, UnknownName
 from dtpt.runs import EvalOptions
-from dtpt.runs.setup import choose_device, expand_methods
+from dtpt.runs.setup import expand_methods
 
 
 @pytest.fixture
@@ -115,9 +115,3 @@ def test_sweep_gives_each_method_its_grid():
     assert len([name for name in swept if name.startswith("d-tpt:mean-kl@")]) == 7
     explicit = options.model_copy(update={"lambda_": (1.0,)})
     assert with_grids(explicit) == explicit
-
-
-def test_absent_device_is_told():
-    assert choose_device("cpu") == "cpu"
-    with pytest.raises(RunError, match="not available"):
-        choose_device("tpu")

@@ -29,7 +29,7 @@ def predict(
     seed: Annotated[int, Parameter(help="Of the random views.")] = 0,
     steps: Annotated[int, Parameter(help="Optimiser steps per image.")] = 1,
     augmix: Annotated[bool, Parameter(help="AugMix in the random views.")] = True,
-    device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    device: Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     json_: Annotated[bool, Parameter(name="--json", help="Print one JSON line each.")] = False,
     quiet: Annotated[bool, Parameter(help="No progress bar.")] = False,
 ) -> None:
@@ -56,6 +56,8 @@ def predict(
         augmix=augmix,
         settings=TuningSettings(steps=steps),
     )
+    for remark in classifier.model.remarks:
+        print(remark, file=sys.stderr)
     rows = _predict_all(classifier, images, show=not quiet)
     if json_:
         print("\n".join(json.dumps(row) for row in rows))

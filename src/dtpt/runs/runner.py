@@ -195,7 +195,7 @@ def open_stage(task: Task, setup: Setup, workers: int, *, limit: FailureLimit) -
 
 def open_cache(setup: Setup, task: Task, seed: int) -> FeatureCache:
     """Open the feature cache's group for this model, these views and this seed."""
-    kind = setup.model.device.type + ("-half" if setup.model.image_autocast else "")
+    kind = setup.model.device.type
     return FeatureCache(GroupKey(setup.model.fingerprint, task.recipe.fingerprint, seed, kind))
 
 

@@ -101,25 +101,7 @@ def _load_datasets(options: EvalOptions) -> list[Dataset]:
 def _load_model(options: EvalOptions) -> "Clip":
     from dtpt.clip.loading import load_model
 
-    return load_model(options.model, device=choose_device(options.device))
-
-
-def choose_device(name: str) -> str:
-    """Return the device that `auto` means on this machine, or check the one that is named."""
-    if name == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    kind = name.partition(":")[0]
-    present = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if not present.get(kind, False):
-        usable = ", ".join(known for known, there in present.items() if there)
-        raise RunError(f"Device {name!r} is not available here (there is: {usable}).")
-    return name
+    return load_model(options.model, device=options.device)
 
 
 def expand_methods(
