@@ -31,7 +31,7 @@ SUMMARIES: dict[str, str] = {
     "predict": "Classify pictures with any method.",
     "methods": "List the methods and their default lambdas.",
     "bench": "Measure the speed of tuning, views and runs.",
-    "models": "List the known models; fetch one into the cache.",
+    "models": "List the known models; fetch one, or name one of your own.",
     "datasets": "List the data sets; check what is on disk.",
     "score": "Compute calibration metrics of anybody's predictions.",
     "eval": "Evaluate methods on data sets, resumably.",
