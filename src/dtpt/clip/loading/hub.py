@@ -1,8 +1,9 @@
 """Downloads from the Hugging Face hub, through its own library and into its own cache.
 
 `HF_HOME`, `HF_HUB_CACHE`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKEN` mean what they mean there.
-Only the files that a model needs are fetched, and never a pickle where safetensors exist. Needs no
-torch.
+Only the files that a model needs are fetched, and never a pickle where safetensors exist. Before
+anything is asked of the hub, one short connection shows whether it can be reached at all; the
+library alone would try for half a minute. Needs no torch.
 """
 
 import json
@@ -12,30 +13,37 @@ from pathlib import Path
 from dtpt.clip.loading.catalog import catalog
 from dtpt.clip.loading.filenames import CONFIGS, OPEN_CLIP_CONFIG, wanted_files, weight_file
 from dtpt.clip.loading.names import ModelName
+from dtpt.clip.loading.reaching import in_one_line, quiet, why_unreachable
 from dtpt.errors import CheckpointError
+from dtpt.files import read_limited
 
 LISTING_SECONDS = 15  # how long to wait for the list of a repository's files
+MAX_INDEX_BYTES = 64 << 20
 
 
 def fetch(name: ModelName) -> Path:
-    """The folder with a model's files, downloaded if they are not in the cache yet.
+    """Return the folder with a model's files, downloaded if they are not in the cache yet.
 
     Raises:
-        CheckpointError: offline and not cached (the message has the command that would fetch it),
-            no such repository, or nothing in it that we can load.
+        CheckpointError: not cached and the hub cannot be reached (the message has the command that
+            would fetch it), no such repository, or nothing in it that we can load.
     """
+    reason = why_unreachable()
+    if reason is not None:
+        return _from_cache(name, reason=reason)
     try:
-        repo, files = _repository(name), _wanted(name)
-        places = [_download(repo, name.revision, file=file) for file in files]
+        with quiet():
+            repo, files = _repository(name), _wanted(name)
+            places = [_download(repo, name.revision, file=file) for file in files]
     except CheckpointError:
         raise
     except Exception as error:  # the library's errors differ between its HTTP back ends
-        return _from_cache(name, reason=error)
+        return _from_cache(name, reason=in_one_line(error))
     return places[0].parent
 
 
 def cached_folder(name: ModelName) -> Path | None:
-    """The folder of a model that is completely in the cache, or None; asks nobody."""
+    """Return the folder of a model that is completely in the cache, or None; ask nobody."""
     from huggingface_hub import try_to_load_from_cache
 
     for config in CONFIGS if name.kind == "hub" else (OPEN_CLIP_CONFIG,):
@@ -46,7 +54,7 @@ def cached_folder(name: ModelName) -> Path | None:
 
 
 def _complete(name: ModelName, folder: Path) -> bool:
-    """Whether the weights, and all shards of them, are there."""
+    """Tell whether the weights, and all shards of them, are there."""
     present = {path.name for path in folder.iterdir() if path.exists()}
     weights = catalog()[name.value].weights if name.kind == "catalog" else weight_file(present)
     if weights is None or weights not in present:
@@ -54,7 +62,7 @@ def _complete(name: ModelName, folder: Path) -> bool:
     if not weights.endswith(".index.json"):
         return True
     try:
-        places = json.loads((folder / weights).read_bytes())["weight_map"]
+        places = json.loads(read_limited(folder / weights, MAX_INDEX_BYTES))["weight_map"]
         return set(places.values()) <= present
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
@@ -73,7 +81,7 @@ def _listing(repo: str, revision: str | None) -> Sequence[str]:
 
 
 def _wanted(name: ModelName) -> Sequence[str]:
-    """The files to download; a known model's are known, others are chosen from the listing."""
+    """Return the files to download; a known model's are known, others are chosen from the list."""
     if name.kind == "catalog":
         return [OPEN_CLIP_CONFIG, catalog()[name.value].weights]
     wanted = wanted_files(_listing(name.value, name.revision))
@@ -90,17 +98,15 @@ def _download(repo: str, revision: str | None, *, file: str) -> Path:
     return Path(hf_hub_download(repo, file, revision=revision, library_name="dtpt"))
 
 
-def _from_cache(name: ModelName, *, reason: Exception) -> Path:
-    """What the cache holds when the hub does not answer."""
+def _from_cache(name: ModelName, *, reason: str) -> Path:
+    """Return what the cache holds when the hub does not answer."""
     from huggingface_hub import constants
 
     folder = cached_folder(name)
     if folder is not None:
         return folder
     offline = "HF_HUB_OFFLINE=0 " if constants.HF_HUB_OFFLINE else ""
-    lines = str(reason).strip().splitlines()
     raise CheckpointError(
-        f"{name} is not in the cache {constants.HF_HUB_CACHE} and cannot be downloaded "
-        f"({type(reason).__name__}: {lines[0] if lines else ''}). To fetch it, with network: "
-        f"{offline}dtpt models fetch {name}"
-    ) from reason
+        f"{name} is not in the cache {constants.HF_HUB_CACHE} and cannot be downloaded ({reason}). "
+        f"To fetch it, with network: {offline}dtpt models fetch {name}"
+    )
