@@ -10,18 +10,24 @@ from dtpt.clip.loading.checks import expected_weights
 from dtpt.clip.loading.configs import FORMAT_VERSION
 from dtpt.clip.loading.filenames import OWN_CONFIG
 from dtpt.clip.model import Clip
+from dtpt.clip.tokenizer import Tokenizer
 from dtpt.files import write_atomically
 
 
 def save_model(
-    model: Clip, folder: Path, *, tokenizer_json: bytes | None, dtype: torch.dtype = torch.float32
+    model: Clip,
+    folder: Path,
+    *,
+    tokenizer_json: bytes | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a model so that `local-dir:` loads it back.
 
     Args:
         model: any tower, also those that no foreign format can express.
         folder: made if it is missing.
-        tokenizer_json: the model's `tokenizer.json`; None leaves CLIP's own vocabulary.
+        tokenizer_json: the file to store; None makes one from the model's tokenizer, or none at all
+            if that is CLIP's own.
         dtype: of the stored weights; float16 halves the file.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,6 +41,12 @@ def save_model(
         for name, tensor in expected_weights(model).items()
     }
     write_atomically(folder / "model.safetensors", save(weights))
-    if tokenizer_json is not None:
-        write_atomically(folder / "tokenizer.json", tokenizer_json)
+    words = tokenizer_json if tokenizer_json is not None else _own_words(model.tokenizer)
+    if words is not None:
+        write_atomically(folder / "tokenizer.json", words)
     write_atomically(folder / OWN_CONFIG, (json.dumps(document, indent=2) + "\n").encode())
+
+
+def _own_words(tokenizer: Tokenizer) -> bytes | None:
+    usual = Tokenizer.clip_default(context_length=tokenizer.context_length)
+    return None if tokenizer.fingerprint == usual.fingerprint else tokenizer.to_json()
