@@ -1,5 +1,7 @@
 """The token layout of class prompts."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import given
@@ -110,7 +112,9 @@ def test_unsafe_or_unfit_context_files_are_refused(tmp_path):
     torch.save({"ctx": Payload()}, tmp_path / "evil.pt")
     torch.save({"weights": torch.zeros(3)}, tmp_path / "other.pt")
     (tmp_path / "text.pt").write_text("no checkpoint")
-    for name in ("evil.pt", "other.pt", "text.pt", "absent.pt"):
+    for name in ("pipe.pt", "pipe.safetensors"):
+        os.mkfifo(tmp_path / name)  # opening it would wait for a writer
+    for name in ("evil.pt", "other.pt", "text.pt", "absent.pt", "pipe.pt", "pipe.safetensors"):
         with pytest.raises(PromptError, match=name):
             load_context(tmp_path / name)
     assert not (tmp_path / "canary").exists()

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from dtpt.classifier import Answer as Answer
     from dtpt.classifier import Classifier as Classifier
     from dtpt.classifier import Prediction as Prediction
+    from dtpt.clip.loading import from_open_clip as from_open_clip
+    from dtpt.clip.loading import from_transformers as from_transformers
     from dtpt.clip.loading import load_model as load_model
+    from dtpt.clip.loading import push_to_hub as push_to_hub
     from dtpt.clip.model import Clip as Clip
     from dtpt.data import Dataset as Dataset
     from dtpt.data import load_dataset as load_dataset
@@ -42,8 +45,11 @@ _HOMES = {
     "TuningSettings": "dtpt.tuning",
     "ViewRecipe": "dtpt.views",
     "calibration_report": "dtpt.metrics",
+    "from_open_clip": "dtpt.clip.loading",
+    "from_transformers": "dtpt.clip.loading",
     "load_dataset": "dtpt.data",
     "load_model": "dtpt.clip.loading",
+    "push_to_hub": "dtpt.clip.loading",
     "regularised": "dtpt.methods",
     "resolve_method": "dtpt.methods",
 }

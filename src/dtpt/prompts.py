@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import PromptError
+from dtpt.files import open_regular
 
 DEFAULT_TEMPLATE = "a photo of a {}."
 BATCH_TOKENS = 64  # what one more batch costs, in tokens (see batch_by_length)
@@ -124,6 +125,7 @@ def load_context(path: str | Path) -> Tensor:
     """
     path = Path(path)
     try:
+        open_regular(path).close()  # neither library below looks at what it opens
         loaded = (
             load_safetensors(path)
             if path.suffix == ".safetensors"

@@ -25,13 +25,19 @@ class Clip(nn.Module):
 
     `state_dict()` speaks OpenAI's key names, in which the text tower has no prefix of its own.
 
+    Example:
+        >>> from dtpt.clip import load_model
+        >>> model = load_model("pocket", device="cpu")
+        >>> model.encode_image(torch.zeros(2, 3, 64, 64)).shape
+        torch.Size([2, 256])
+
     Args:
         config: shapes and activation.
         tokenizer: text to token ids.
         preprocessing: image to pixels.
         fingerprint: sha256 over config, weights, tokenizer and preprocessing; caches and runs are
             keyed by it. The loader computes it.
-        image_autocast: run the image tower in half precision on CUDA (never on CPU).
+        remarks: what the loader had to assume, in sentences for people.
     """
 
     def __init__(
@@ -41,14 +47,14 @@ class Clip(nn.Module):
         tokenizer: Tokenizer,
         preprocessing: Preprocess,
         fingerprint: str = "",
-        image_autocast: bool = False,
+        remarks: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
         self.preprocessing = preprocessing
         self.fingerprint = fingerprint
-        self.image_autocast = image_autocast
+        self.remarks = remarks
         self.visual = _image_tower(config)
         self.text = TextTower(config.text, config.embed_dim, activation=config.activation)
         self.log_logit_scale = nn.Parameter(torch.empty(()))
@@ -57,37 +63,35 @@ class Clip(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return the device that holds the weights."""
         return self.log_logit_scale.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the weights: float32, or float64 in exactness tests."""
+        """Return the precision of the weights: float32, or float64 in exactness tests."""
         return self.log_logit_scale.dtype
 
     @property
     def logit_scale(self) -> float:
-        """The factor that multiplies cosines (the paper's τ), about 100 for CLIP."""
-        return float(self.log_logit_scale.detach().double().exp())
+        """Return the factor that multiplies cosines (the paper's τ), about 100 for CLIP."""
+        return float(self.log_logit_scale.detach().cpu().double().exp())  # MPS has no float64
 
     @torch.no_grad()
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Image features: (N, 3, S, S) pixels -> (N, D), L2-normalised, in the weights' dtype."""
-        pixels = pixels.to(self.device, self.dtype)
-        autocast = self.image_autocast and self.device.type == "cuda"
-        with torch.autocast(self.device.type, dtype=torch.float16, enabled=autocast):
-            features = self.visual(pixels)
-        return F.normalize(features.to(self.dtype), dim=-1)
+        """Return image features: (N, 3, S, S) pixels -> (N, D) unit vectors."""
+        return F.normalize(self.visual(pixels.to(self.device, self.dtype)), dim=-1)
 
     @torch.no_grad()
     def encode_text(self, texts: Sequence[str]) -> Tensor:
-        """Text features of whole prompts: (C, D), L2-normalised."""
+        """Return text features of whole prompts: (C, D) unit vectors."""
         tokens = self.tokenize(texts)
         parts = [
             self._encode_tokens(tokens[start : start + TEXTS_PER_BATCH])
             for start in range(0, len(tokens), TEXTS_PER_BATCH)
         ]
-        return torch.cat(parts) if parts else torch.empty(0, self.config.embed_dim)
+        return (
+            torch.cat(parts) if parts else self.log_logit_scale.new_empty(0, self.config.embed_dim)
+        )
 
     def _encode_tokens(self, tokens: list[list[int]]) -> Tensor:
         end = torch.tensor([len(ids) - 1 for ids in tokens], device=self.device)
@@ -96,11 +100,11 @@ class Clip(nn.Module):
         return F.normalize(features, dim=-1)
 
     def preprocess(self, image: ImageSource) -> Tensor:
-        """One image (path, bytes, PIL image or array) as (3, S, S) normalised pixels."""
+        """Return an image (path, bytes, PIL image or array) as (3, S, S) normalised pixels."""
         return torch.from_numpy(self.preprocessing.pixels(open_image(image)))
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids with start and end token; a text beyond the context is an error."""
+        """Return token ids with start and end token; a text beyond the context is an error."""
         return self.tokenizer(texts)
 
 

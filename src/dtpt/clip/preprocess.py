@@ -5,7 +5,7 @@ float32 in [0, 1], subtract the mean, divide by the standard deviation. The sett
 checkpoint's own preprocessing config; a setting we do not know is refused rather than ignored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -25,6 +25,9 @@ _RESAMPLING = {
     "bicubic": Image.Resampling.BICUBIC,
     "bilinear": Image.Resampling.BILINEAR,
 }
+
+# Steps of torchvision's and open_clip's transforms that only convert; the function, to RGB.
+_PASSED_OVER = ("ToTensor", "MaybeToTensor", "MaybeConvertMode", "function")
 
 _Kind = TypeVar("_Kind", bound="Preprocess")
 Spread = Annotated[FiniteFloat, Field(gt=0)]
@@ -60,12 +63,17 @@ class Preprocess(BaseModel):
 
     @classmethod
     def openai(cls, size: int = 224) -> Self:
-        """Returns the preprocessing of OpenAI's checkpoints for inputs of `size` pixels."""
+        """Return the preprocessing of OpenAI's checkpoints for inputs of `size` pixels.
+
+        Example:
+            >>> Preprocess.openai(64).pixels(Image.new("RGB", (200, 100))).shape
+            (3, 64, 64)
+        """
         return cls(size=size)
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> Self:
-        """Reads transformers' `preprocessor_config.json`; missing entries have CLIP's defaults.
+        """Read transformers' `preprocessor_config.json`; missing entries have CLIP's defaults.
 
         Centre crops of an odd difference follow torchvision (as OpenAI does), which is one pixel
         off transformers' own.
@@ -76,7 +84,7 @@ class Preprocess(BaseModel):
         for step in ("do_resize", "do_rescale"):
             if config.get(step, True) is not True:
                 raise CheckpointError(f"Preprocessing with {step}={config[step]!r} is unknown.")
-        if abs(_number(config, "rescale_factor", 1 / 255) - 1 / 255) > 1e-6:
+        if abs(_number(config, "rescale_factor", default=1 / 255) - 1 / 255) > 1e-6:
             raise CheckpointError(
                 f"Preprocessing rescale_factor {config['rescale_factor']!r} is not 1/255."
             )
@@ -91,7 +99,7 @@ class Preprocess(BaseModel):
 
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any], *, size: int | None = None) -> Self:
-        """Reads the `preprocess_cfg` of an `open_clip_config.json`.
+        """Read the `preprocess_cfg` of an `open_clip_config.json`.
 
         Args:
             config: The entry; missing fields have open_clip's defaults.
@@ -111,12 +119,33 @@ class Preprocess(BaseModel):
         }
         return _build(cls, fields)
 
+    @classmethod
+    def from_transforms(cls, steps: Iterable[object]) -> Self:
+        """Read the steps of a torchvision `Compose`, such as open_clip's validation transform.
+
+        Only settings are read, by the steps' class names; torchvision is not imported. Functions
+        and conversions without settings are passed over.
+
+        Raises:
+            CheckpointError: A step does something that this path does not do.
+        """
+        fields: dict[str, Any] = {}
+        for step in steps:
+            settled = _transform_fields(step)
+            if "size" in settled and settled["size"] != fields.get("size", settled["size"]):
+                raise CheckpointError("Preprocessing squashes to one size and then crops: unknown.")
+            fields |= settled
+        if "size" not in fields or "mean" not in fields:
+            raise CheckpointError("The transform has no resize or no normalisation to read.")
+        short = fields.get("short_side")
+        return _build(cls, {**fields, "short_side": None if short == fields["size"] else short})
+
     def pixels(self, image: Image.Image) -> npt.NDArray[np.float32]:
-        """Returns the (3, size, size) float32 input for one RGB picture."""
+        """Return the (3, size, size) float32 input for one RGB picture."""
         return self.normalise(np.asarray(self.cropped(image)))
 
     def cropped(self, image: Image.Image) -> Image.Image:
-        """Returns the resized and cropped picture, still 8-bit RGB, `size` pixels square."""
+        """Return the resized and cropped picture, still 8-bit RGB, `size` pixels square."""
         image = image if image.mode == "RGB" else image.convert("RGB")
         resample = _RESAMPLING[self.interpolation]
         if self.resize_mode == "squash":
@@ -125,11 +154,11 @@ class Preprocess(BaseModel):
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         window = (left, top, left + self.size, top + self.size)
         if width * height > _STRIP_PIXELS:
-            return _resize_window(image, (width, height), window, resample)
+            return _resize_window(image, (width, height), window=window, resample=resample)
         return image.resize((width, height), resample).crop(window)
 
     def normalise(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Returns (3, H, W) normalised float32 for (H, W, 3) uint8."""
+        """Return (3, H, W) normalised float32 for (H, W, 3) uint8."""
         table = normalisation_table(self.mean, self.std)
         result = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
         for channel in range(3):
@@ -141,7 +170,7 @@ class Preprocess(BaseModel):
 def normalisation_table(
     mean: tuple[float, float, float], std: tuple[float, float, float]
 ) -> npt.NDArray[np.float32]:
-    """Returns (3, 256): what each 8-bit value becomes, by the float32 operations of torchvision."""
+    """Return (3, 256): what each 8-bit value becomes, by the float32 operations of torchvision."""
     values = np.arange(256, dtype=np.float32) / np.float32(255)
     offset = np.array(mean, dtype=np.float32)[:, None]
     spread = np.array(std, dtype=np.float32)[:, None]
@@ -151,7 +180,7 @@ def normalisation_table(
 
 
 def _shortest_to(side: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Returns the (width, height) whose short side is `side`; the long one is rounded down."""
+    """Return the (width, height) whose short side is `side`; the long one is rounded down."""
     width, height = size
     if width <= height:
         return side, int(side * height / width)
@@ -161,10 +190,11 @@ def _shortest_to(side: int, size: tuple[int, int]) -> tuple[int, int]:
 def _resize_window(
     image: Image.Image,
     size: tuple[int, int],
+    *,
     window: tuple[int, int, int, int],
     resample: Image.Resampling,
 ) -> Image.Image:
-    """Computes only `window` of the resized picture, for strips whose whole would fill the memory.
+    """Compute only `window` of the resized picture, for strips whose whole would fill the memory.
 
     This is the one place that is close to torchvision but not bit-equal: Pillow may filter rows and
     columns in the other order. At 224 pixels it concerns aspect ratios beyond 1275 to 1.
@@ -186,8 +216,26 @@ def _build(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
         ) from error
 
 
+def _transform_fields(step: Any) -> dict[str, Any]:
+    """Return what one step of a torchvision transform settles."""
+    kind = type(step).__name__
+    if kind == "Resize":
+        interpolation = getattr(step.interpolation, "value", step.interpolation)
+        if isinstance(step.size, int):
+            return {"short_side": step.size, "interpolation": interpolation}
+        side = _square(step.size, "size")
+        return {"size": side, "resize_mode": "squash", "interpolation": interpolation}
+    if kind == "CenterCrop":
+        return {"size": _square(step.size, "crop")}
+    if kind == "Normalize":
+        return {"mean": tuple(step.mean), "std": tuple(step.std)}
+    if kind in _PASSED_OVER and getattr(step, "mode", "RGB") == "RGB":
+        return {}
+    raise CheckpointError(f"Preprocessing step {kind!r} of the transform is unknown.")
+
+
 def _hf_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns size, short_side and resize_mode from transformers' `size` and `crop_size`."""
+    """Return size, short_side and resize_mode from transformers' `size` and `crop_size`."""
     crops = config.get("do_center_crop", True)
     size = config.get("size", {"shortest_edge": 224})
     if isinstance(size, Mapping) and "shortest_edge" not in size:
@@ -203,7 +251,7 @@ def _hf_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _square(size: Any, field: str) -> int:
-    """Returns the side of a size given as a number, a pair, or height and width."""
+    """Return the side of a size given as a number, a pair, or height and width."""
     if isinstance(size, Mapping):
         size = [size.get("height"), size.get("width")]
     sides = list(size) if isinstance(size, list | tuple) else [size, size]
@@ -212,7 +260,7 @@ def _square(size: Any, field: str) -> int:
     return sides[0]
 
 
-def _number(config: Mapping[str, Any], field: str, default: float) -> float:
+def _number(config: Mapping[str, Any], field: str, *, default: float) -> float:
     value = config.get(field, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CheckpointError(f"Preprocessing {field} {value!r} is not a number.")

@@ -42,7 +42,7 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, h, w) -> (N, outputs, h/stride, w/stride)."""
+        """Map (N, inputs, h, w) to (N, outputs, h/stride, w/stride)."""
         out = F.relu(self.bn1(self.conv1(x)))
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(self.pool(out)))
@@ -63,7 +63,7 @@ class AttentionPool(nn.Module):
         self.c_proj = nn.Linear(width, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, W, h, w) -> (N, D)."""
+        """Map (N, W, h, w) to (N, D)."""
         x = x.flatten(2).transpose(1, 2)  # (N, h*w, W)
         x = torch.cat([x.mean(dim=1, keepdim=True), x], dim=1) + self.positional_embedding
         q, k, v = (
@@ -89,14 +89,16 @@ class ModifiedResNet(nn.Module):
         inputs = width
         for number, blocks in enumerate(config.layers):
             planes, stride = width * 2**number, 1 if number == 0 else 2
-            setattr(self, f"layer{number + 1}", _stage(inputs, planes, blocks, stride=stride))
+            setattr(
+                self, f"layer{number + 1}", _stage(inputs, planes, blocks=blocks, stride=stride)
+            )
             inputs = planes * EXPANSION
         self.attnpool = AttentionPool(
             config.image_size // 32, inputs, heads=config.heads, embed_dim=embed_dim
         )
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(N, 3, S, S) pixels -> (N, D) features, not normalised."""
+        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
         x = F.relu(self.bn1(self.conv1(pixels)))
         x = F.relu(self.bn2(self.conv2(x)))
         x = F.avg_pool2d(F.relu(self.bn3(self.conv3(x))), 2)  # (N, width, S/4, S/4)
@@ -105,7 +107,7 @@ class ModifiedResNet(nn.Module):
         return self.attnpool(x)  # type: ignore[no-any-return]
 
 
-def _stage(inputs: int, planes: int, blocks: int, *, stride: int) -> nn.Sequential:
+def _stage(inputs: int, planes: int, *, blocks: int, stride: int) -> nn.Sequential:
     first = Bottleneck(inputs, planes, stride=stride)
     rest = (Bottleneck(planes * EXPANSION, planes, stride=1) for _ in range(blocks - 1))
     return nn.Sequential(first, *rest)

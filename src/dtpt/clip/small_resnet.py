@@ -31,7 +31,7 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, h, w) -> (N, outputs, h/stride, w/stride)."""
+        """Map (N, inputs, h, w) to (N, outputs, h/stride, w/stride)."""
         out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         shortcut = F.avg_pool2d(x, self.stride) if self.stride > 1 else x
         if self.downsample is not None:
@@ -58,7 +58,7 @@ class SmallResNet(nn.Module):
         self.proj = nn.Linear(inputs, embed_dim)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(N, 3, S, S) pixels -> (N, D) features, not normalised."""
+        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
         x = pixels.contiguous(memory_format=torch.channels_last)
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))  # (N, widths[0], S/4, S/4)

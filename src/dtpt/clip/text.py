@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from dtpt.clip.config import Activation, TextConfig
-from dtpt.clip.transformer import Block, Transformer
+from dtpt.clip.transformer import Block, KeysValues, Transformer
 
 
 @dataclass(frozen=True)
 class Prefix:
     """Keys and values of the first positions: per layer a pair of (B, heads, P, W/heads)."""
 
-    layers: tuple[tuple[Tensor, Tensor], ...]
+    layers: tuple[KeysValues, ...]
 
     @property
     def length(self) -> int:
-        """Number of positions P that the prefix covers."""
+        """Return the number of positions P that the prefix covers."""
         return self.layers[0][0].shape[2]
 
 
@@ -57,16 +57,16 @@ class TextTower(nn.Module):
         layers = []
         blocks = self.transformer.blocks
         for block in blocks:
-            q, k, v = block.attn.project(block.ln_1(x))
-            layers.append((k, v))
+            q, kv = block.attn.project(block.ln_1(x))
+            layers.append(kv)
             if block is not blocks[-1]:  # the last state of a prefix is never read
-                x = block.finish(x, block.attn.attend(q, k, v, mask))
+                x = block.finish(x, block.attn.attend(q, kv, mask=mask))
         return Prefix(tuple(layers))
 
     def forward(
-        self, embeddings: Tensor, end: Tensor | None, prefix: Prefix | None = None
+        self, embeddings: Tensor, end: Tensor | None, *, prefix: Prefix | None = None
     ) -> Tensor:
-        """Text features, not normalised, of sequences that may continue a shared prefix.
+        """Return text features, not normalised, of sequences that may continue a shared prefix.
 
         Args:
             embeddings: (B, L, W), without positions; positions count on from the prefix.
@@ -81,47 +81,48 @@ class TextTower(nn.Module):
         x = embeddings + self.positional_embedding[past : past + length]
         mask = _causal_mask(length, past, device=x.device)
         blocks = self.transformer.blocks
-        for number, block in enumerate(blocks[:-1]):
-            x = _continue(block, x, None if prefix is None else prefix.layers[number], mask)
-        x = _continue_at_end(blocks[-1], x, None if prefix is None else prefix.layers[-1], end)
+        pasts = (None,) * len(blocks) if prefix is None else prefix.layers
+        for block, seen in zip(blocks[:-1], pasts[:-1], strict=True):
+            x = _continue(block, x, past=seen, mask=mask)
+        x = _continue_at_end(blocks[-1], x, past=pasts[-1], end=end)
         return self.ln_final(x) @ self.text_projection  # type: ignore[no-any-return]
 
 
 def _causal_mask(length: int, past: int, *, device: torch.device) -> Tensor:
-    """(L, P + L), True where query i (position P + i) may look at key j."""
+    """Return (L, P + L), True where query i (position P + i) may look at key j."""
     return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)
 
 
-def _with_past(k: Tensor, v: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+def _with_past(kv: KeysValues, past: KeysValues | None) -> KeysValues:
     """Put the prefix in front: (B, heads, L, w) -> (B, heads, P + L, w)."""
     if past is None:
-        return k, v
-    shape = (k.shape[0], -1, -1, -1)
+        return kv
+    shape = (kv[0].shape[0], -1, -1, -1)
     return (
-        torch.cat([past[0].expand(shape), k], dim=2),
-        torch.cat([past[1].expand(shape), v], dim=2),
+        torch.cat([past[0].expand(shape), kv[0]], dim=2),
+        torch.cat([past[1].expand(shape), kv[1]], dim=2),
     )
 
 
-def _continue(block: Block, x: Tensor, past: tuple[Tensor, Tensor] | None, mask: Tensor) -> Tensor:
-    """One block over x (B, L, W) that also looks at the prefix."""
-    q, k, v = block.attn.project(block.ln_1(x))
-    k, v = _with_past(k, v, past)
-    return block.finish(x, block.attn.attend(q, k, v, mask))
+def _continue(block: Block, x: Tensor, *, past: KeysValues | None, mask: Tensor) -> Tensor:
+    """Run one block over x (B, L, W) that also looks at the prefix."""
+    q, kv = block.attn.project(block.ln_1(x))
+    return block.finish(x, block.attn.attend(q, _with_past(kv, past), mask=mask))
 
 
 def _continue_at_end(
-    block: Block, x: Tensor, past: tuple[Tensor, Tensor] | None, end: Tensor | None
+    block: Block, x: Tensor, *, past: KeysValues | None, end: Tensor | None
 ) -> Tensor:
-    """The last block, computed at the end token only: (B, L, W) -> (B, W)."""
+    """Run the last block at the end token only: (B, L, W) -> (B, W)."""
     batch, length, _ = x.shape
-    q, k, v = block.attn.project(block.ln_1(x))
-    k, v = _with_past(k, v, past)
+    q, kv = block.attn.project(block.ln_1(x))
+    kv = _with_past(kv, past)
+    total = kv[0].shape[2]
     if end is None:
         q, x, mask = q[:, :, -1:], x[:, -1:], None
     else:
         rows = torch.arange(batch, device=x.device)
         q, x = q[rows, :, end].unsqueeze(2), x[rows, end].unsqueeze(1)  # one query per row
-        reach = torch.arange(k.shape[2], device=x.device) - (k.shape[2] - length)
+        reach = torch.arange(total, device=x.device) - (total - length)
         mask = (reach <= end[:, None])[:, None, None, :]  # (B, 1, 1, P + L)
-    return block.finish(x, block.attn.attend(q, k, v, mask)).squeeze(1)
+    return block.finish(x, block.attn.attend(q, kv, mask=mask)).squeeze(1)

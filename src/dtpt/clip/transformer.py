@@ -15,9 +15,12 @@ from dtpt.clip.config import Activation
 
 QUICK_GELU_SLOPE = 1.702
 
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values of one layer, each (B, heads, L, W/heads)."""
+
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """x·sigmoid(1.702 x), written with SiLU so that autograd keeps one tensor instead of two."""
+    """Return x·sigmoid(1.702 x), with SiLU, so that autograd keeps one tensor instead of two."""
     return F.silu(x * QUICK_GELU_SLOPE) / QUICK_GELU_SLOPE
 
 
@@ -37,15 +40,16 @@ class Attention(nn.Module):
         self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
         self.out_proj = nn.Linear(width, width)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x (B, L, W), each (B, heads, L, W/heads)."""
+    def project(self, x: Tensor) -> tuple[Tensor, KeysValues]:
+        """Return queries, and keys with values, of x (B, L, W), each (B, heads, L, W/heads)."""
         qkv = F.linear(x, self.in_proj_weight, self.in_proj_bias)  # (B, L, 3W)
         qkv = qkv.view(*x.shape[:2], 3, self.heads, -1)  # (B, L, 3, heads, W/heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, L, W/heads)
-        return q, k, v
+        return q, (k, v)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Mix values; `mask` is True where a query may look. Returns (B, L, W)."""
+    def attend(self, q: Tensor, kv: KeysValues, *, mask: Tensor | None = None) -> Tensor:
+        """Mix values to (B, L, W); `mask` is True where a query may look."""
+        k, v = kv
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         mixed = mixed.transpose(1, 2).flatten(2)  # (B, heads, L, W/heads) -> (B, L, W)
         return self.out_proj(mixed)  # type: ignore[no-any-return]
@@ -54,14 +58,14 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     """Two linear layers around the model's activation."""
 
-    def __init__(self, width: int, hidden: int, activation: Activation) -> None:
+    def __init__(self, width: int, hidden: int, *, activation: Activation) -> None:
         super().__init__()
         self.c_fc = nn.Linear(width, hidden)
         self.c_proj = nn.Linear(hidden, width)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., W) -> (..., W)."""
+        """Map (..., W) to (..., W)."""
         return self.c_proj(self.activation(self.c_fc(x)))  # type: ignore[no-any-return]
 
 
@@ -74,13 +78,13 @@ class Block(nn.Module):
         super().__init__()
         self.attn = Attention(width, heads)
         self.ln_1 = nn.LayerNorm(width, eps=eps)
-        self.mlp = Mlp(width, mlp_width, activation)
+        self.mlp = Mlp(width, mlp_width, activation=activation)
         self.ln_2 = nn.LayerNorm(width, eps=eps)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """One block over a whole sequence x (B, L, W)."""
-        q, k, v = self.attn.project(self.ln_1(x))
-        return self.finish(x, self.attn.attend(q, k, v, mask))
+        """Run the block over a whole sequence x (B, L, W)."""
+        q, kv = self.attn.project(self.ln_1(x))
+        return self.finish(x, self.attn.attend(q, kv, mask=mask))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Add what attention found, then the feed-forward part."""
@@ -109,11 +113,11 @@ class Transformer(nn.Module):
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks, typed."""
+        """Return the blocks, typed."""
         return [block for block in self.resblocks if isinstance(block, Block)]
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, L, W) -> (B, L, W)."""
+        """Map (B, L, W) to (B, L, W)."""
         for block in self.blocks:
             x = block(x, mask)
         return x

@@ -30,7 +30,7 @@ class VisionTransformer(nn.Module):
         self.proj = nn.Parameter(torch.empty(width, embed_dim))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(N, 3, S, S) pixels -> (N, D) features, not normalised."""
+        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
         x = self.conv1(pixels).flatten(2).transpose(1, 2)  # (N, W, g, g) -> (N, g*g, W)
         first = self.class_embedding.expand(x.shape[0], 1, -1)  # (N, 1, W)
         x = torch.cat([first, x], dim=1) + self.positional_embedding  # (N, 1 + g*g, W)

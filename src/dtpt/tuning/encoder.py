@@ -107,7 +107,7 @@ class PromptEncoder:
             places = chunk.end[:, None] + tuned  # (G, t)
             words = words.expand(len(embeddings), -1, -1)  # (G, t, W)
             embeddings = embeddings.index_put((rows, places), words)
-        return F.normalize(self.tower(embeddings, chunk.end, prefix), dim=-1)
+        return F.normalize(self.tower(embeddings, chunk.end, prefix=prefix), dim=-1)
 
     def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, prefix: Prefix) -> Tensor:
         """Return (B, G, D) features of one chunk at B contexts (B, n, W)."""
@@ -122,7 +122,7 @@ class PromptEncoder:
             for k, v in prefix.layers  # (B, heads, P, w) -> (B * G, heads, P, w)
         )
         flat = embeddings.flatten(0, 1)  # (B * G, S, W)
-        features = self.tower(flat, chunk.end.repeat(count), Prefix(layers))
+        features = self.tower(flat, chunk.end.repeat(count), prefix=Prefix(layers))
         return F.normalize(features, dim=-1).view(count, group, -1)  # (B * G, D) -> (B, G, D)
 
     def _in_class_order(self, parts: list[Tensor]) -> Tensor:

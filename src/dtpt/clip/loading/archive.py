@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from dtpt.clip.loading.documents import open_file
 from dtpt.errors import CheckpointError
 
 MAX_MEMBERS = 50_000
@@ -24,12 +25,9 @@ _LOCAL = struct.Struct("<4s5H3L2H")  # local file header
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the file begins like a zip."""
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    """Tell whether the file begins like a zip."""
+    with open_file(path) as file:
+        return file.read(4) == b"PK\x03\x04"
 
 
 def check_archive(path: Path) -> zipfile.ZipFile:
@@ -52,7 +50,7 @@ def check_archive(path: Path) -> zipfile.ZipFile:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, *, limit: int) -> bytes:
-    """One member whole, its checksum verified.
+    """Return one member whole, its checksum verified.
 
     Raises:
         CheckpointError: no such member, more than `limit` bytes, or damaged.
@@ -74,8 +72,8 @@ def read_member(archive: zipfile.ZipFile, name: str, *, limit: int) -> bytes:
 
 def _check_directory_size(path: Path) -> None:
     """Bound the work of parsing the directory before the library parses it."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
+        size = path.stat().st_size
         file.seek(max(0, size - _END.size - 0xFFFF))
         tail = file.read()
         at = tail.rfind(b"PK\x05\x06")
@@ -83,13 +81,13 @@ def _check_directory_size(path: Path) -> None:
             raise CheckpointError(f"{path} is truncated: the archive's directory is missing.")
         _, _, _, _, count, length, _, _ = _END.unpack_from(tail, at)
         if tail[max(0, at - _LOCATOR64.size) : at].startswith(b"PK\x06\x07"):
-            count, length = _sizes64(file, tail, at)
+            count, length = _sizes64(file, tail, at=at)
     if count > MAX_MEMBERS or length > min(size, MAX_DIRECTORY_BYTES):
         raise CheckpointError(f"{path} has too large a directory: {count} members, {length} bytes.")
 
 
-def _sizes64(file: BinaryIO, tail: bytes, at: int) -> tuple[int, int]:
-    """Member count and directory bytes from the 64-bit record, which the library prefers."""
+def _sizes64(file: BinaryIO, tail: bytes, *, at: int) -> tuple[int, int]:
+    """Return member count and directory bytes of the 64-bit record, which the library prefers."""
     offset = _LOCATOR64.unpack_from(tail, at - _LOCATOR64.size)[2]
     file.seek(min(offset, 1 << 62))
     record = file.read(_END64.size)
@@ -125,7 +123,7 @@ def _check_member(info: zipfile.ZipInfo, path: Path) -> None:
 
 def _check_overlaps(archive: zipfile.ZipFile, path: Path) -> None:
     limit = archive.start_dir
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for info in sorted(archive.infolist(), key=lambda i: i.header_offset, reverse=True):
             file.seek(max(0, info.header_offset))
             header = file.read(_LOCAL.size)

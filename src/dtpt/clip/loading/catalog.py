@@ -33,25 +33,35 @@ class CatalogEntry(BaseModel):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the weights in float32: what they take in memory."""
+        """Return the bytes of the weights in float32: what they take in memory."""
         return 4 * self.parameters
 
 
 @cache
 def catalog() -> Mapping[str, CatalogEntry]:
-    """All known models, by canonical name."""
+    """Return all known models, by canonical name.
+
+    Example:
+        >>> catalog()["RN50/openai"].repo
+        'timm/resnet50_clip.openai'
+    """
     text = resources.files("dtpt.clip").joinpath("catalog.json").read_text("utf-8")
     return {name: CatalogEntry.model_validate(entry) for name, entry in json.loads(text).items()}
 
 
 @cache
 def aliases() -> Mapping[str, str]:
-    """Other spelling -> canonical name."""
+    """Return the canonical name of every other spelling."""
     return {alias: name for name, entry in catalog().items() for alias in entry.aliases}
 
 
 @cache
 def architecture(name: str) -> ClipConfig:
-    """The shapes and the activation that an architecture's data file declares."""
+    """Return the shapes and the activation that an architecture's data file declares.
+
+    Example:
+        >>> architecture("ViT-B-16").activation
+        'quick_gelu'
+    """
     file = resources.files("dtpt.clip").joinpath("architectures", f"{name}.json")
     return ClipConfig.model_validate_json(file.read_text("utf-8"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dtpt.clip.loading.checkpoint import Checkpoint
+from dtpt.clip.loading.checkpoint import Checkpoint, Description
 from dtpt.clip.loading.tensors import StoredTensor
 from dtpt.clip.model import Clip
 from dtpt.errors import CheckpointError
@@ -16,8 +16,8 @@ FLOATS = ("float32", "float16", "bfloat16")
 SHOWN = 5
 
 
-def skeleton(checkpoint: Checkpoint, *, image_autocast: bool = False) -> Clip:
-    """The model without memory (on the `meta` device): shapes to compare with and to fill.
+def skeleton(description: Description) -> Clip:
+    """Build the model without memory (on the `meta` device): shapes to compare with and to fill.
 
     Raises:
         CheckpointError: the config's numbers do not fit together.
@@ -25,19 +25,24 @@ def skeleton(checkpoint: Checkpoint, *, image_autocast: bool = False) -> Clip:
     try:
         with torch.device("meta"):
             model = Clip(
-                checkpoint.config,
-                tokenizer=checkpoint.tokenizer,
-                preprocessing=checkpoint.preprocessing,
-                image_autocast=image_autocast,
+                description.config,
+                tokenizer=description.tokenizer,
+                preprocessing=description.preprocessing,
+                remarks=description.remarks,
             )
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise CheckpointError(f"{checkpoint.origin}: no model has this config: {reason}") from error
+        raise CheckpointError(
+            f"{description.origin}: no model has this config: {reason}"
+        ) from error
     return model.eval().requires_grad_(False)
 
 
 def expected_weights(model: Clip) -> dict[str, Tensor]:
-    """Names and shapes the config asks for, without batch norm's counters, which nothing reads."""
+    """Return names and shapes that the config asks for.
+
+    Batch norm's counters are left out: nothing reads them.
+    """
     state = model.state_dict()
     return {name: t for name, t in state.items() if not name.endswith("num_batches_tracked")}
 
@@ -66,8 +71,8 @@ def compare(
         raise CheckpointError(f"{origin} does not fit its config: {listed}{more}.")
 
 
-def read_weight(name: str, stored: StoredTensor, expected: Tensor, *, origin: str) -> Tensor:
-    """One weight as float32 in memory of its own, in the memory order that the model wants.
+def read_weight(name: str, stored: StoredTensor, *, expected: Tensor, origin: str) -> Tensor:
+    """Return a weight as float32 in memory of its own, in the memory order that the model wants.
 
     Raises:
         CheckpointError: the bytes cannot be read or hold NaN or infinity.
@@ -85,17 +90,17 @@ def read_weight(name: str, stored: StoredTensor, expected: Tensor, *, origin: st
 def read_all(
     checkpoint: Checkpoint, expected: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], str]:
-    """All weights, and the model's fingerprint.
+    """Return all weights, and the model's fingerprint.
 
     The fingerprint is a sha256 over config, tokenizer, preprocessing and weights. Weights count
     under OpenAI's names as the float32 numbers that are computed with, so the same model has the
     same fingerprint in whichever format it was stored.
     """
-    digest = hashlib.sha256(_description(checkpoint))
+    digest = hashlib.sha256(_canonical(checkpoint.description))
     state: dict[str, Tensor] = {}
     for name in sorted(expected):
         weight = read_weight(
-            name, checkpoint.weights[name], expected[name], origin=checkpoint.origin
+            name, checkpoint.weights[name], expected=expected[name], origin=checkpoint.origin
         )
         digest.update(f"\n{name} {tuple(weight.shape)}\n".encode())
         digest.update(weight.contiguous().view(-1).view(torch.uint8).numpy().data)
@@ -103,10 +108,10 @@ def read_all(
     return state, digest.hexdigest()
 
 
-def _description(checkpoint: Checkpoint) -> bytes:
+def _canonical(description: Description) -> bytes:
     parts = {
-        "config": checkpoint.config.model_dump(mode="json"),
-        "preprocessing": checkpoint.preprocessing.model_dump(mode="json"),
-        "tokenizer": checkpoint.tokenizer.fingerprint,
+        "config": description.config.model_dump(mode="json"),
+        "preprocessing": description.preprocessing.model_dump(mode="json"),
+        "tokenizer": description.tokenizer.fingerprint,
     }
     return json.dumps(parts, sort_keys=True).encode()

@@ -54,7 +54,7 @@ _HF_ACTIVATIONS: dict[str, Activation] = {"quick_gelu": "quick_gelu", "gelu": "g
 
 
 def from_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ClipConfig:
-    """Read the `model_cfg` of an `open_clip_config.json`.
+    """Read the `model_cfg` of an `open_clip_config.json`, or a file of open_clip's `model_configs`.
 
     Raises:
         CheckpointError: a tower that is not CLIP's, or a malformed entry.
@@ -65,7 +65,7 @@ def from_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ClipConfig:
     _refuse_foreign(vision, _OPEN_CLIP_VISION, origin=f"{origin}: vision_cfg")
     _refuse_foreign(text, _OPEN_CLIP_TEXT, origin=f"{origin}: text_cfg")
     try:
-        width = _number(text, "width", 512)
+        width = _number(text, "width", default=512)
         fields = {
             "embed_dim": model_cfg.get("embed_dim"),
             "activation": "quick_gelu" if model_cfg.get("quick_gelu", False) else "gelu",
@@ -76,7 +76,7 @@ def from_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ClipConfig:
                 "width": width,
                 "layers": text.get("layers", 12),
                 "heads": text.get("heads", 8),
-                "mlp_width": int(width * _number(text, "mlp_ratio", 4.0)),
+                "mlp_width": int(width * _number(text, "mlp_ratio", default=4.0)),
             },
         }
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:
@@ -98,8 +98,11 @@ def from_dtpt(document: Mapping[str, Any], *, origin: str) -> ClipConfig:
 
 
 def _open_clip_vision(vision: Mapping[str, Any]) -> dict[str, Any]:
-    width, layers = _number(vision, "width", 768), vision.get("layers", 12)
-    image_size, head_width = vision.get("image_size", 224), _number(vision, "head_width", 64)
+    width, layers = _number(vision, "width", default=768), vision.get("layers", 12)
+    image_size, head_width = (
+        vision.get("image_size", 224),
+        _number(vision, "head_width", default=64),
+    )
     if isinstance(image_size, list):
         image_size = image_size[0] if len(set(image_size)) == 1 else image_size
     if isinstance(layers, list):
@@ -113,12 +116,12 @@ def _open_clip_vision(vision: Mapping[str, Any]) -> dict[str, Any]:
         "width": width,
         "layers": layers,
         "heads": width // head_width,
-        "mlp_width": int(width * _number(vision, "mlp_ratio", 4.0)),
+        "mlp_width": int(width * _number(vision, "mlp_ratio", default=4.0)),
     }
 
 
-def _number(section: Mapping[str, Any], name: str, default: float) -> float:
-    """A number to compute with; a text here could be repeated without end."""
+def _number(section: Mapping[str, Any], name: str, *, default: float) -> float:
+    """Return a number to compute with; a text here could be repeated without end."""
     value = section.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} {value!r} is no number")
@@ -155,8 +158,14 @@ def from_transformers(config: Mapping[str, Any], *, origin: str) -> ClipConfig:
     return build_config(fields, origin=origin)
 
 
+def transformers_states_activation(config: Mapping[str, Any], *, origin: str) -> bool:
+    """Tell whether a `config.json` says its activation rather than leaving it to the default."""
+    towers = ("text_config", "vision_config")
+    return any("hidden_act" in _hf_section(config, tower, origin=origin) for tower in towers)
+
+
 def open_clip_end(text_cfg: Mapping[str, Any]) -> object:
-    """Id of the token where open_clip reads the text feature, or LARGEST_ID."""
+    """Return the id of the token where open_clip reads the text feature, or LARGEST_ID."""
     pooling = text_cfg.get("pool_type", "argmax")
     places = {"argmax": LARGEST_ID, "eos": text_cfg.get("eos_id", 2)}
     known = isinstance(pooling, str) and pooling in places
@@ -164,7 +173,10 @@ def open_clip_end(text_cfg: Mapping[str, Any]) -> object:
 
 
 def transformers_end(config: Mapping[str, Any], *, origin: str) -> object:
-    """Id of the token where transformers reads the text feature, or LARGEST_ID (its old rule)."""
+    """Return the id of the token where transformers reads the text feature, or LARGEST_ID.
+
+    The latter is its old rule, which configs ask for by the id 2.
+    """
     end = _hf_section(config, "text_config", origin=origin).get("eos_token_id", 49407)
     return LARGEST_ID if end == 2 else end
 
@@ -189,7 +201,7 @@ def _hf_activation(text: Any, vision: Any, *, origin: str) -> Activation:
 
 
 def _hf_section(config: Mapping[str, Any], name: str, *, origin: str) -> dict[str, Any]:
-    """One tower's settings; old files repeat them under `<name>_dict`, which then counts."""
+    """Return one tower's settings; old files repeat them under `<name>_dict`, which then counts."""
     return {
         **_section(config, name, origin=origin),
         **_section(config, f"{name}_dict", origin=origin),

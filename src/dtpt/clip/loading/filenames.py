@@ -34,18 +34,28 @@ WEIGHT_NAMES = frozenset(name for names in _WEIGHTS.values() for name in names)
 
 
 def config_file(names: Collection[str]) -> str | None:
-    """The config that decides a folder's format, or None if there is none."""
+    """Return the config that decides a folder's format, or None if there is none.
+
+    Example:
+        >>> config_file(["config.json", "open_clip_config.json"])
+        'open_clip_config.json'
+    """
     return next((name for name in CONFIGS if name in names), None)
 
 
 def weight_file(names: Collection[str]) -> str | None:
-    """The weight file (or the index of shards) to use with the folder's config, or None."""
+    """Return the weight file (or the index of shards) that belongs to the folder's config."""
     config = config_file(names)
     return next((name for name in _WEIGHTS.get(config or "", ()) if name in names), None)
 
 
 def wanted_files(names: Collection[str]) -> Sequence[str]:
-    """All files to fetch from a repository that holds `names`; shards by their usual names."""
+    """Return the files to fetch from a repository that holds `names`; shards by usual names.
+
+    Example:
+        >>> wanted_files(["README.md", "config.json", "model.safetensors", "pytorch_model.bin"])
+        ['config.json', 'model.safetensors']
+    """
     weights = weight_file(names)
     if weights is None:
         return []

@@ -12,14 +12,8 @@ from pathlib import Path
 from dtpt.clip.config import Activation
 from dtpt.clip.loading.archive import is_archive
 from dtpt.clip.loading.catalog import catalog
-from dtpt.clip.loading.checkpoint import (
-    CLIP_VOCABULARY,
-    Checkpoint,
-    check_activation,
-    check_image_size,
-    check_tokenizer,
-)
-from dtpt.clip.loading.documents import read_json
+from dtpt.clip.loading.checkpoint import CLIP_VOCABULARY, Checkpoint, Description, is_there
+from dtpt.clip.loading.documents import open_file, read_json
 from dtpt.clip.loading.filenames import (
     OPEN_CLIP_CONFIG,
     OWN_CONFIG,
@@ -35,16 +29,30 @@ from dtpt.clip.loading.torchscript import is_torchscript, read_torchscript
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import CheckpointError
+from dtpt.files import printable
 
-_MARKS = {"model_cfg": OPEN_CLIP_CONFIG, "model_type": TRANSFORMERS_CONFIG, "format": OWN_CONFIG}
+# What a config holds at its top -> whose it is; the second is a bare file of open_clip's package.
+_MARKS = {
+    "model_cfg": OPEN_CLIP_CONFIG,
+    "vision_cfg": OPEN_CLIP_CONFIG,
+    "model_type": TRANSFORMERS_CONFIG,
+    "format": OWN_CONFIG,
+}
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Weights under whatever names, and the activation that the file itself states."""
+    """Weights under whatever names, and what their file states besides.
+
+    Attributes:
+        weights: described, not read.
+        stated: the activation, if the file states one.
+        is_script: whether it is a TorchScript archive, the form in which OpenAI published.
+    """
 
     weights: Weights
-    stated: str | None
+    stated: str | None = None
+    is_script: bool = False
 
 
 def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
@@ -57,27 +65,28 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     Raises:
         CheckpointError: unreadable, unsafe, incomplete, or of unknown activation.
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path} is no file.")
-    opened = open_weights(path)
-    tensors = to_openai_names(opened.weights, origin=str(path))
+    opened, origin = open_weights(path), printable(path)
+    tensors = to_openai_names(opened.weights, origin=origin)
     beside = _config_beside(path)
     if beside is not None:
-        config, tokenizer, preprocessing = describe(*beside)
-        check_image_size(preprocessing, config, origin=str(beside[0]))
-        check_activation(activation, config, origin=str(beside[0]))
-        return Checkpoint(str(path), config, tensors, tokenizer, preprocessing)
+        return Checkpoint(origin, describe(*beside).with_activation(activation), tensors)
     known = _known_activation(path, opened.stated, asked=activation)
-    config = infer_config(tensors, known, origin=str(path))
+    config = infer_config(tensors, known, origin=origin)
     if config.text.vocab_size != CLIP_VOCABULARY:
         raise CheckpointError(
-            f"{path} embeds {config.text.vocab_size} tokens, CLIP's vocabulary has "
+            f"{origin} embeds {config.text.vocab_size} tokens, CLIP's vocabulary has "
             f"{CLIP_VOCABULARY}. Put its config and tokenizer.json into a folder: local-dir:PATH."
         )
     tokenizer = Tokenizer.clip_default(context_length=config.text.context_length)
-    check_tokenizer(tokenizer, config, origin=str(path))
-    preprocessing = Preprocess.openai(config.vision.image_size)
-    return Checkpoint(str(path), config, tensors, tokenizer, preprocessing)
+    remark = f"{origin} holds weights only: tokenizer, preprocessing and heads are OpenAI's."
+    description = Description(
+        origin,
+        config,
+        tokenizer,
+        Preprocess.openai(config.vision.image_size),
+        remarks=() if opened.is_script else (remark,),
+    )
+    return Checkpoint(origin, description, tensors)
 
 
 def open_weights(path: Path) -> Opened:
@@ -85,23 +94,23 @@ def open_weights(path: Path) -> Opened:
     if is_archive(path):
         if is_torchscript(path):
             script = read_torchscript(path)
-            return Opened(script.weights, script.activation)
-        return Opened(read_state_dict(path), None)
-    with path.open("rb") as file:
+            return Opened(script.weights, script.activation, is_script=True)
+        return Opened(read_state_dict(path))
+    with open_file(path) as file:
         head = file.read(16)
     if head[8:9] != b"{":
         if head[:1] != b"\x80":
             lfs = " It is a Git LFS pointer: run `git lfs pull`." if head[:8] == b"version " else ""
             raise CheckpointError(f"{path} is neither safetensors nor written by torch.{lfs}")
-        return Opened(read_state_dict(path), None)
+        return Opened(read_state_dict(path))
     weights, metadata = read_safetensors(path)
     return Opened(weights, metadata.get("activation"))
 
 
 def _config_beside(path: Path) -> tuple[Path, str] | None:
-    """The config that belongs to the file, and whose format it has."""
+    """Return the config that belongs to the file, and whose format it has."""
     own = path.with_suffix(".json")
-    if own.is_file():
+    if is_there(own):
         document = read_json(own)
         kind = next((kind for mark, kind in _MARKS.items() if mark in document), None)
         if kind is None:
@@ -133,9 +142,14 @@ def _known_activation(path: Path, stated: str | None, *, asked: Activation | Non
 
 
 def _is_openais(path: Path) -> bool:
-    """Whether the file is one that OpenAI published, bit for bit."""
+    """Tell whether the file is one that OpenAI published, bit for bit."""
     if not is_archive(path):
         return False
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = file_digest(path)
     return any(entry.torchscript_sha256 == digest for entry in catalog().values())
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 (hex) of a file."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Checkpoint folders: transformers', open_clip's and our own."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,7 @@ from pydantic import ValidationError
 
 from dtpt.clip.config import Activation, ClipConfig
 from dtpt.clip.loading import configs
-from dtpt.clip.loading.checkpoint import (
-    Checkpoint,
-    check_activation,
-    check_image_size,
-    find_tokenizer,
-)
+from dtpt.clip.loading.checkpoint import Checkpoint, Description, find_tokenizer, is_there
 from dtpt.clip.loading.documents import read_json
 from dtpt.clip.loading.filenames import (
     CONFIGS,
@@ -27,6 +23,7 @@ from dtpt.clip.loading.tensors import Weights, read_safetensors, read_shards, re
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import CheckpointError
+from dtpt.files import printable
 
 
 def read_folder(
@@ -36,29 +33,29 @@ def read_folder(
 
     Args:
         folder: with one of the known config files and its weights.
-        activation: if given, must agree with the config.
+        activation: counts where the config does not state it; must agree where it does.
         expected: what the catalogue knows about the model; shapes must agree, and its activation
             counts, because OpenAI's models are known to use QuickGELU.
 
     Raises:
         CheckpointError: nothing known is there, or it is incomplete or contradictory.
     """
+    origin = printable(folder)
     try:
         names = {path.name for path in folder.iterdir()}
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be read: {error.strerror or error}") from error
+        raise CheckpointError(f"{origin} cannot be read: {error.strerror or error}.") from error
     kind, weights = config_file(names), weight_file(names)
     if kind is None:
-        raise CheckpointError(f"{folder} holds none of {', '.join(CONFIGS)}: no known checkpoint.")
+        raise CheckpointError(f"{origin} holds none of {', '.join(CONFIGS)}: no known checkpoint.")
     if weights is None:
-        raise CheckpointError(f"{folder} has {kind} but no weights that belong to it.")
-    config, tokenizer, preprocessing = describe(folder / kind, kind)
+        raise CheckpointError(f"{origin} has {kind} but no weights that belong to it.")
+    description = describe(folder / kind, kind)
     if expected is not None:
-        config = _agreed(config, expected, origin=str(folder))
-    check_activation(activation, config, origin=str(folder / kind))
-    check_image_size(preprocessing, config, origin=str(folder))
-    tensors = to_openai_names(read_weights(folder / weights), origin=str(folder / weights))
-    return Checkpoint(str(folder), config, tensors, tokenizer, preprocessing)
+        description = agreed(description, expected)
+    description = description.with_activation(activation)
+    tensors = to_openai_names(read_weights(folder / weights), origin=printable(folder / weights))
+    return Checkpoint(origin, description, tensors)
 
 
 def read_weights(path: Path) -> Weights:
@@ -68,24 +65,35 @@ def read_weights(path: Path) -> Weights:
     return read_safetensors(path)[0] if path.suffix == ".safetensors" else read_state_dict(path)
 
 
-def describe(path: Path, kind: str) -> tuple[ClipConfig, Tokenizer, Preprocess]:
-    """Config, tokenizer and preprocessing: all that is not weights.
+def describe(path: Path, kind: str) -> Description:
+    """Return all that is not weights.
 
     Args:
         path: the config file; tokenizer and image processor lie beside it.
         kind: whose format it has, as the name that such a file has in a folder.
     """
-    folder, document, origin = path.parent, read_json(path), str(path)
+    document, origin = read_json(path), printable(path)
     if kind == OWN_CONFIG:
         config = configs.from_dtpt(document, origin=origin)
         preprocessing = _own_preprocessing(document, origin=origin)
-        return config, find_tokenizer(folder, config), preprocessing
+        return Description(origin, config, find_tokenizer(path.parent, config), preprocessing)
     if kind == OPEN_CLIP_CONFIG:
-        return _describe_open_clip(folder, document, origin=origin)
-    config = configs.from_transformers(document, origin=origin)
-    tokenizer = find_tokenizer(folder, config)
-    _check_end(configs.transformers_end(document, origin=origin), tokenizer, origin=origin)
-    return config, tokenizer, _transformers_preprocessing(folder)
+        return _describe_open_clip(path.parent, document, origin=origin)
+    return _describe_transformers(path.parent, document, origin=origin)
+
+
+def agreed(description: Description, expected: ClipConfig) -> Description:
+    """Return the description with the catalogue's config; only the activation may differ from it.
+
+    Raises:
+        CheckpointError: the shapes are others.
+    """
+    activation = description.config.activation
+    if description.config != expected.model_copy(update={"activation": activation}):
+        raise CheckpointError(
+            f"{description.origin} has other shapes than the catalogue says: {description.config}."
+        )
+    return replace(description, config=expected, states_activation=True)
 
 
 def _own_preprocessing(document: Mapping[str, Any], *, origin: str) -> Preprocess:
@@ -95,22 +103,57 @@ def _own_preprocessing(document: Mapping[str, Any], *, origin: str) -> Preproces
         raise CheckpointError(f"{origin}: preprocess is malformed: {error.errors()[0]}") from error
 
 
-def _describe_open_clip(
-    folder: Path, document: Mapping[str, Any], *, origin: str
-) -> tuple[ClipConfig, Tokenizer, Preprocess]:
-    model, pixels = document.get("model_cfg"), document.get("preprocess_cfg")
-    if not isinstance(model, Mapping) or not isinstance(pixels, Mapping):
-        raise CheckpointError(f"{origin} needs both model_cfg and preprocess_cfg.")
+def _describe_open_clip(folder: Path, document: Mapping[str, Any], *, origin: str) -> Description:
+    """Read `open_clip_config.json`, or a bare model config like those in open_clip's package."""
+    model = document.get("model_cfg", document)
+    if not isinstance(model, Mapping):
+        raise CheckpointError(f"{origin}: model_cfg is no JSON object.")
     config = configs.from_open_clip(model, origin=origin)
     text = model.get("text_cfg") or {}
     tokenizer = find_tokenizer(folder, config, named=text.get("hf_tokenizer_name"))
-    _check_end(configs.open_clip_end(text), tokenizer, origin=origin)
-    size = config.vision.image_size
-    return config, tokenizer, Preprocess.from_open_clip(pixels, size=size)
+    check_end(configs.open_clip_end(text), tokenizer, origin=origin)
+    size, pixels = config.vision.image_size, document.get("preprocess_cfg")
+    if pixels is not None and not isinstance(pixels, Mapping):
+        raise CheckpointError(f"{origin}: preprocess_cfg is no JSON object.")
+    return Description(
+        origin,
+        config,
+        tokenizer,
+        Preprocess.openai(size) if pixels is None else Preprocess.from_open_clip(pixels, size=size),
+        states_activation="quick_gelu" in model,
+        remarks=assumed_pixels(f"{origin} has no preprocess_cfg") if pixels is None else (),
+    )
 
 
-def _check_end(place: object, tokenizer: Tokenizer, *, origin: str) -> None:
-    """The token where the checkpoint reads the text feature must be the one that ends texts."""
+def _describe_transformers(
+    folder: Path, document: Mapping[str, Any], *, origin: str
+) -> Description:
+    config = configs.from_transformers(document, origin=origin)
+    tokenizer = find_tokenizer(folder, config)
+    check_end(configs.transformers_end(document, origin=origin), tokenizer, origin=origin)
+    pixels = _image_processor(folder)
+    missing = f"{printable(folder)} has no preprocessor_config.json"
+    return Description(
+        origin,
+        config,
+        tokenizer,
+        Preprocess.openai(config.vision.image_size)
+        if pixels is None
+        else Preprocess.from_hf(pixels),
+        states_activation=configs.transformers_states_activation(document, origin=origin),
+        remarks=assumed_pixels(missing) if pixels is None else (),
+    )
+
+
+def assumed_pixels(reason: str) -> tuple[str]:
+    """Return the remark on a checkpoint that does not say how it wants its pictures."""
+    return (
+        f"{reason}: pictures are prepared as for OpenAI's CLIP (bicubic, its mean and spread).",
+    )
+
+
+def check_end(place: object, tokenizer: Tokenizer, *, origin: str) -> None:
+    """Check that the checkpoint reads the text feature at the token that ends texts."""
     expected = tokenizer.vocab_size - 1 if place == configs.LARGEST_ID else place
     if expected != tokenizer.end_id:
         raise CheckpointError(
@@ -119,21 +162,11 @@ def _check_end(place: object, tokenizer: Tokenizer, *, origin: str) -> None:
         )
 
 
-def _transformers_preprocessing(folder: Path) -> Preprocess:
-    """The image processor's settings, from the file of either generation."""
-    if (folder / "preprocessor_config.json").is_file():
-        return Preprocess.from_hf(read_json(folder / "preprocessor_config.json"))
-    if (folder / "processor_config.json").is_file():
+def _image_processor(folder: Path) -> Mapping[str, Any] | None:
+    """Return the image processor's settings, from the file of either generation, or None."""
+    if is_there(folder / "preprocessor_config.json"):
+        return read_json(folder / "preprocessor_config.json")
+    if is_there(folder / "processor_config.json"):
         settings = read_json(folder / "processor_config.json").get("image_processor")
-        if isinstance(settings, Mapping):
-            return Preprocess.from_hf(settings)
-    raise CheckpointError(
-        f"{folder} has no preprocessor_config.json. Save the model's CLIPImageProcessor there."
-    )
-
-
-def _agreed(config: ClipConfig, expected: ClipConfig, *, origin: str) -> ClipConfig:
-    known = expected.model_copy(update={"activation": config.activation})
-    if config != known:
-        raise CheckpointError(f"{origin} has other shapes than the catalogue says: {config}.")
-    return expected
+        return settings if isinstance(settings, Mapping) else None
+    return None

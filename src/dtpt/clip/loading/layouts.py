@@ -89,7 +89,7 @@ def _from_transformers(weights: Weights) -> dict[str, StoredTensor]:
         if name in _HF_TRANSPOSED and len(tensor.shape) == 2:
             result[_HF_TRANSPOSED[name]] = _transposed(tensor)
         elif block and _QKV.fullmatch(block[3]):
-            _join_qkv(result, block, weights)
+            _join_qkv(result, block, weights=weights)
         elif block and block[3] in _HF_BLOCK_NAMES:
             result[f"{_block(block)}.{_HF_BLOCK_NAMES[block[3]]}.{block[4]}"] = tensor
         else:
@@ -102,7 +102,7 @@ def _block(match: re.Match[str]) -> str:
     return f"{prefix}transformer.resblocks.{match[2]}"
 
 
-def _join_qkv(result: dict[str, StoredTensor], block: re.Match[str], weights: Weights) -> None:
+def _join_qkv(result: dict[str, StoredTensor], block: re.Match[str], *, weights: Weights) -> None:
     """Stack the three input projections as `in_proj_*`; an incomplete trio stays missing."""
     names = [_QKV.sub(f"self_attn.{letter}_proj", block[0]) for letter in "qkv"]
     parts = [weights[name] for name in names if name in weights]

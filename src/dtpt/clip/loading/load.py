@@ -1,49 +1,54 @@
 """From a name to a model."""
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from dtpt.clip.config import Activation
+from dtpt.clip.config import Activation, ClipConfig
+from dtpt.clip.devices import choose_device
+from dtpt.clip.loading.added import AddedModel, added_models
 from dtpt.clip.loading.catalog import architecture, catalog
 from dtpt.clip.loading.checkpoint import Checkpoint
 from dtpt.clip.loading.checks import compare, expected_weights, read_all, skeleton
 from dtpt.clip.loading.files import read_file
-from dtpt.clip.loading.folders import read_folder
+from dtpt.clip.loading.folders import agreed, read_folder
 from dtpt.clip.loading.hub import fetch
 from dtpt.clip.loading.names import EMBEDDED, ModelName, parse_name
 from dtpt.clip.model import Clip
 from dtpt.errors import CheckpointError
 
 
-def load_model(
-    name: str,
-    *,
-    device: str = "cpu",
-    activation: Activation | None = None,
-    image_autocast: bool = False,
-) -> Clip:
+def load_model(name: str, *, device: str = "auto", activation: Activation | None = None) -> Clip:
     """Load a CLIP for inference: float32, frozen, in eval mode.
 
+    What had to be assumed, because the checkpoint does not say it, is in the model's `remarks`.
+
     Args:
-        name: `ViT-B-16/openai`, `pocket`, `hf-hub:org/repo[@revision]`, `local-dir:PATH` or
-            `local-file:PATH`; `dtpt models` lists the known ones.
-        device: where the weights go, as torch spells it.
-        activation: only for single files that do not say which one they were trained with.
-        image_autocast: run the image tower in half precision on CUDA.
+        name: `ViT-B-16/openai`, `pocket`, a name that you gave with `dtpt models add`,
+            `hf-hub:org/repo[@revision]`, `local-dir:PATH` or `local-file:PATH`; `dtpt models` lists
+            the known ones.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps" (see `choose_device`).
+        activation: "quick_gelu" (OpenAI's models) or "gelu" (most others), for files and folders
+            that do not state it; weights do not show it. One that contradicts is an error.
 
     Raises:
         UnknownName: no such model.
         CheckpointError: the checkpoint is missing, damaged, unsafe or does not fit its config.
+        DeviceError: no such device here.
 
     Example:
-        >>> model = load_model("ViT-B-16/openai")  # doctest: +SKIP
+        >>> model = load_model("pocket", device="cpu")
+        >>> model.encode_text(["a photo of a cat."]).shape
+        torch.Size([1, 256])
     """
-    return assemble(
-        open_checkpoint(parse_name(name), activation), device=device, image_autocast=image_autocast
-    )
+    parsed = parse_name(name)
+    model = assemble(open_checkpoint(parsed, activation), device=device)
+    if parsed.kind == "added":
+        _check_unchanged(model, added_models()[parsed.value], name=parsed.value)
+    return model
 
 
 def open_checkpoint(name: ModelName, activation: Activation | None = None) -> Checkpoint:
@@ -57,27 +62,44 @@ def open_checkpoint(name: ModelName, activation: Activation | None = None) -> Ch
         return read_folder(_embedded(), activation)
     if name.kind == "hub":
         return read_folder(fetch(name), activation)
-    known = architecture(catalog()[name.value].architecture)
+    entry = catalog().get(name.value)
+    known = architecture(entry.architecture) if entry else None
+    if name.kind == "added":
+        return _open_added(name.value, activation, expected=known)
     return read_folder(fetch(name), activation, expected=known)
 
 
-def assemble(checkpoint: Checkpoint, *, device: str, image_autocast: bool = False) -> Clip:
+def read_path(
+    path: Path, activation: Activation | None = None, *, expected: ClipConfig | None = None
+) -> Checkpoint:
+    """Open a file or a folder, whichever is there; arguments as for `read_folder`."""
+    if path.is_dir():
+        return read_folder(path, activation, expected=expected)
+    if expected is None:
+        return read_file(path, activation)
+    checkpoint = read_file(path, activation or expected.activation)
+    return replace(checkpoint, description=agreed(checkpoint.description, expected))
+
+
+def assemble(checkpoint: Checkpoint, *, device: str) -> Clip:
     """Check everything, then read the weights into a model.
 
     Raises:
         CheckpointError: names, shapes, dtypes or values do not fit.
+        DeviceError: no such device here.
     """
-    model = skeleton(checkpoint, image_autocast=image_autocast)
+    target = choose_device(device)
+    model = skeleton(checkpoint.description)
     expected = expected_weights(model)
     compare(checkpoint.weights, expected, origin=checkpoint.origin)
     state, fingerprint = read_all(checkpoint, expected)
     model.load_state_dict({**state, **_counters(model)}, assign=True)
     model.fingerprint = fingerprint
-    return model.requires_grad_(False).to(torch.device(device))
+    return model.requires_grad_(False).to(target)
 
 
 def _counters(model: Clip) -> dict[str, Tensor]:
-    """Batch norm's step counters, which only training reads."""
+    """Return batch norm's step counters, which only training reads."""
     names = [name for name in model.state_dict() if name.endswith("num_batches_tracked")]
     return {name: torch.zeros((), dtype=torch.int64) for name in names}
 
@@ -87,3 +109,24 @@ def _embedded() -> Path:
     if not folder.is_dir():
         raise CheckpointError(f"This dtpt was built without its embedded model ({folder}).")
     return folder
+
+
+def _open_added(
+    name: str, activation: Activation | None, *, expected: ClipConfig | None
+) -> Checkpoint:
+    added = added_models()[name]
+    checkpoint = read_path(Path(added.path), activation or added.activation, expected=expected)
+    if added.status != "trusted":
+        return checkpoint
+    remark = f"{name} is read from {added.path}: trusted by you, not verified."
+    description = checkpoint.description
+    description = replace(description, remarks=(*description.remarks, remark))
+    return replace(checkpoint, description=description)
+
+
+def _check_unchanged(model: Clip, added: AddedModel, *, name: str) -> None:
+    if model.fingerprint != added.fingerprint:
+        raise CheckpointError(
+            f"{name}: {added.path} holds another model than when it was added. If that is meant, "
+            f"add it again: dtpt models add {name} {added.path}"
+        )

@@ -1,8 +1,9 @@
-"""What a model's name means: the grammar of `load_model(name)`, without touching disk or network.
+"""What a model's name means: the grammar of `load_model(name)`.
 
 ```
 ViT-B-16/openai              a model of the catalogue (also OpenAI's own spelling, ViT-B/16)
 pocket                       the model inside the package
+my-clip                      a name that the user gave with `dtpt models add`
 hf-hub:org/repo[@revision]   a repository of the Hugging Face hub
 local-dir:PATH               a folder that transformers or open_clip saved
 local-file:PATH              one file: safetensors, OpenAI's TorchScript archive, a state dict
@@ -15,6 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from dtpt.clip.loading.added import added_models
 from dtpt.clip.loading.catalog import aliases, catalog
 from dtpt.errors import CheckpointError, UnknownName
 
@@ -23,11 +25,12 @@ SCHEMES = "local-dir:PATH, local-file:PATH or hf-hub:org/repo[@revision]"
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
+_NEW = re.compile(r"[A-Za-z0-9][\w.+@-]*(/[A-Za-z0-9][\w.+@-]*)?", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:([\\/]|$)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".json", ".ckpt")
 
-Kind = Literal["catalog", "embedded", "hub", "folder", "file"]
+Kind = Literal["catalog", "embedded", "added", "hub", "folder", "file"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class ModelName:
 
     Attributes:
         kind: where the model comes from.
-        value: catalogue name, repository id or path, according to `kind`.
+        value: the name itself, a repository id or a path, according to `kind`.
         revision: branch, tag or commit of a hub repository; None for its default branch.
     """
 
@@ -45,7 +48,7 @@ class ModelName:
     revision: str | None = None
 
     def __str__(self) -> str:
-        """The canonical spelling, which parses to the same name."""
+        """Return the canonical spelling, which parses to the same name."""
         if self.kind == "hub":
             return f"hf-hub:{self.value}" + (f"@{self.revision}" if self.revision else "")
         prefix = {"folder": "local-dir:", "file": "local-file:"}.get(self.kind, "")
@@ -66,6 +69,9 @@ def parse_name(name: str) -> ModelName:
     if name == EMBEDDED:
         return ModelName("embedded", EMBEDDED)
     known = aliases().get(name, name)
+    added = added_models()
+    if known in added:  # also a name of the catalogue for which the user has the weights here
+        return ModelName("added", known)
     if known in catalog():
         return ModelName("catalog", known)
     scheme = _SCHEME.match(name)
@@ -73,9 +79,30 @@ def parse_name(name: str) -> ModelName:
         return _parse_scheme(scheme[1], name[scheme.end() :], name=name)
     if _looks_like_path(name):
         raise CheckpointError(f"{name!r} is a bare path. Say what it is: {SCHEMES}.")
-    spellings = [EMBEDDED, *catalog(), *aliases()]
+    spellings = [EMBEDDED, *added, *catalog(), *aliases()]
     hint = f"`dtpt models` lists all; a model of your own is {SCHEMES}."
     raise UnknownName("model", name, spellings, hint)
+
+
+def check_new_name(name: str) -> str:
+    """Return the canonical spelling of a name that the user may give to a checkpoint.
+
+    Raises:
+        CheckpointError: it is taken by the embedded model or reads like something else.
+
+    Example:
+        >>> check_new_name("ViT-B/16"), check_new_name("flowers/clip-v2")
+        ('ViT-B-16/openai', 'flowers/clip-v2')
+    """
+    known = aliases().get(name, name)
+    if name == EMBEDDED:
+        raise CheckpointError(f"{EMBEDDED!r} is the model inside the package. Choose another name.")
+    if not _NEW.fullmatch(known) or _looks_like_path(known):
+        raise CheckpointError(
+            f"{name!r} cannot be a model's name: take letters, digits and . _ + @ - with at most "
+            "one / in between, and no ending of a weight file."
+        )
+    return known
 
 
 def _parse_scheme(scheme: str, rest: str, *, name: str) -> ModelName:

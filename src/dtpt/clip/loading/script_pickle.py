@@ -1,8 +1,8 @@
 """An interpreter for the small pickle dialect of TorchScript archives, which can only build data.
 
 Python's unpickler can call anything; this one walks the opcodes itself (`pickletools` only splits
-them) and knows five callables, none of which is ever called: a class becomes a label, an object a
-bag of attributes, a tensor a description of where its bytes lie. Everything else is refused.
+them) and knows a short list of names, none of which is ever called: a class becomes a label, an
+object a bag of attributes, a tensor a description of where its bytes lie. All else is refused.
 """
 
 import pickletools
@@ -78,7 +78,7 @@ class Refusal(Exception):
 
 
 def interpret(data: bytes, *, origin: str) -> object:
-    """The object that a TorchScript `data.pkl` describes.
+    """Return the object that a TorchScript `data.pkl` describes.
 
     Raises:
         CheckpointError: an opcode or a global that TorchScript has no use for, or a broken stream.
@@ -187,7 +187,7 @@ class _Machine:
 
 
 def _reduced(function: str, arguments: tuple[Any, ...]) -> Any:
-    """What the known functions would return, described instead of computed."""
+    """Describe what the known functions would return, instead of calling them."""
     short = function.partition(" ")[2]
     if short == "_rebuild_tensor_v2":
         return _tensor_ref(arguments)

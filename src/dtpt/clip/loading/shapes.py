@@ -1,4 +1,4 @@
-"""The architecture that a bare file of weights implies: everything but heads and activation.
+"""The architecture that bare weights imply: everything but heads and activation.
 
 Tensor shapes determine both towers except for the number of heads, for which all of OpenAI's CLIPs
 follow one rule (64 dimensions each), and the activation, which must come from elsewhere.
@@ -15,19 +15,32 @@ from dtpt.errors import CheckpointError
 HEAD_WIDTH = 64
 
 
-def infer_config(weights: Weights, activation: Activation, *, origin: str) -> ClipConfig:
+def infer_config(
+    weights: Weights,
+    activation: Activation,
+    *,
+    origin: str,
+    heads: tuple[int, int] | None = None,
+) -> ClipConfig:
     """Read the architecture off canonical names and shapes.
+
+    Args:
+        weights: under OpenAI's names.
+        activation: of both towers.
+        origin: file or model, for messages.
+        heads: of the image and of the text tower; None for OpenAI's rule of 64 dimensions each.
 
     Raises:
         CheckpointError: a tensor that decides is missing, or widths are not multiples of 64.
     """
+    vision_heads, text_heads = heads or (None, None)
     try:
-        vit = "visual.class_embedding" in weights
+        tower = _vit if "visual.class_embedding" in weights else _resnet
         fields = {
             "embed_dim": weights["text_projection"].shape[1],
             "activation": activation,
-            "vision": _vit(weights) if vit else _resnet(weights),
-            "text": _text(weights),
+            "vision": tower(weights, vision_heads),
+            "text": _text(weights, text_heads),
         }
     except KeyError as error:
         raise CheckpointError(f"{origin} lacks the tensor {error.args[0]}.") from error
@@ -36,27 +49,27 @@ def infer_config(weights: Weights, activation: Activation, *, origin: str) -> Cl
     return build_config(fields, origin=origin)
 
 
-def _text(weights: Weights) -> dict[str, object]:
+def _text(weights: Weights, heads: int | None) -> dict[str, object]:
     context, width = weights["positional_embedding"].shape
     return {
         "context_length": context,
         "vocab_size": weights["token_embedding.weight"].shape[0],
-        **_transformer(weights, "", width=width),
+        **_transformer(weights, "", width=width, heads=heads),
     }
 
 
-def _vit(weights: Weights) -> dict[str, object]:
+def _vit(weights: Weights, heads: int | None) -> dict[str, object]:
     patch = weights["visual.conv1.weight"].shape[-1]
     tokens, width = weights["visual.positional_embedding"].shape
     return {
         "kind": "vit",
         "image_size": _side(tokens) * patch,
         "patch_size": patch,
-        **_transformer(weights, "visual.", width=width),
+        **_transformer(weights, "visual.", width=width, heads=heads),
     }
 
 
-def _resnet(weights: Weights) -> dict[str, object]:
+def _resnet(weights: Weights, heads: int | None) -> dict[str, object]:
     width = weights["visual.layer1.0.conv1.weight"].shape[0]
     tokens = weights["visual.attnpool.positional_embedding"].shape[0]
     return {
@@ -64,23 +77,25 @@ def _resnet(weights: Weights) -> dict[str, object]:
         "image_size": 32 * _side(tokens),
         "width": width,
         "layers": [_count(weights, rf"visual\.layer{stage}\.(\d+)\..*") for stage in (1, 2, 3, 4)],
-        "heads": _heads(32 * width),
+        "heads": heads or _heads(32 * width),
     }
 
 
-def _transformer(weights: Weights, prefix: str, *, width: int) -> dict[str, object]:
+def _transformer(
+    weights: Weights, prefix: str, *, width: int, heads: int | None
+) -> dict[str, object]:
     pattern = rf"{re.escape(prefix)}transformer\.resblocks\.(\d+)\..*"
     first = f"{prefix}transformer.resblocks.0.mlp.c_fc.weight"
     return {
         "width": width,
         "layers": _count(weights, pattern),
-        "heads": _heads(width),
+        "heads": heads or _heads(width),
         "mlp_width": weights[first].shape[0],
     }
 
 
 def _side(tokens: int) -> int:
-    """Grid side of a square grid plus one extra token."""
+    """Return the side of a square grid that has one extra token."""
     side = math.isqrt(max(tokens - 1, 0))
     if side * side != tokens - 1:
         raise ValueError(f"{tokens} image positions are no square grid")

@@ -4,7 +4,6 @@ A `StoredTensor` knows shape and dtype from the file's own directory, so that ev
 compared with the config before a byte of weights is allocated.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dtpt.clip.loading.archive import check_archive, is_archive
-from dtpt.clip.loading.documents import read_json
+from dtpt.clip.loading.documents import open_file, read_json
 from dtpt.errors import CheckpointError
 
 MAX_HEADER_BYTES = 16 << 20  # CLIP's largest header has about 0.2 MB
@@ -51,19 +50,16 @@ def read_safetensors(path: Path) -> tuple[Weights, Mapping[str, str]]:
     _check_header_length(path)
     try:
         file: Any = safe_open(path, framework="pt", device="cpu")
-        tensors = {name: _safetensor(file, name, path) for name in list(file.keys())}
+        tensors = {name: _safetensor(file, name, path=path) for name in list(file.keys())}
         return tensors, dict(file.metadata() or {})
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is no intact safetensors file: {error}") from error
 
 
 def _check_header_length(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
+    with open_file(path) as file:
+        length = int.from_bytes(file.read(8), "little")
         size = path.stat().st_size
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
     if size < 8 or length > size - 8:
         raise CheckpointError(
             f"{path} is truncated: its header claims {length} bytes, the file has {size}."
@@ -72,7 +68,7 @@ def _check_header_length(path: Path) -> None:
         raise CheckpointError(f"{path} has a header of {length} bytes; {MAX_HEADER_BYTES} allowed.")
 
 
-def _safetensor(file: Any, name: str, path: Path) -> StoredTensor:
+def _safetensor(file: Any, name: str, *, path: Path) -> StoredTensor:
     part = file.get_slice(name)
     stored = str(part.get_dtype())
 
@@ -108,7 +104,7 @@ def read_state_dict(path: Path) -> Weights:
 
 
 def _reason(error: Exception) -> str:
-    """What torch objects to, without its advice to load the file in an unsafe way."""
+    """Return what torch objects to, without its advice to load the file in an unsafe way."""
     found = re.search(r"Unsupported[^\n]{0,120}?(?= was not| by default|[.!]?\s|$)", str(error))
     globals_ = re.search(r"GLOBAL \S+", str(error))
     if globals_:
@@ -159,19 +155,6 @@ def _read_shard(index: Path, name: str) -> Weights:
     if Path(name).name != name or "\\" in name or name in ("", ".", ".."):
         raise CheckpointError(f"{index} points outside its folder: {name!r}.")
     path = index.parent / name
-    if not path.is_file():
+    if not path.exists():
         raise CheckpointError(f"{index} names the shard {name}, which is missing.")
     return read_safetensors(path)[0] if name.endswith(".safetensors") else read_state_dict(path)
-
-
-def metadata_json(metadata: Mapping[str, str], key: str) -> dict[str, Any] | None:
-    """A JSON object stored as text under `key` of a file's metadata, if there is one."""
-    if key not in metadata:
-        return None
-    try:
-        value = json.loads(metadata[key])
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"The metadata entry {key!r} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"The metadata entry {key!r} is no JSON object.")
-    return value

@@ -40,7 +40,7 @@ class ScriptArchive:
 
 
 def is_torchscript(path: Path) -> bool:
-    """Whether a checked archive holds a scripted module rather than a state dict."""
+    """Tell whether a checked archive holds a scripted module rather than a state dict."""
     with check_archive(path) as archive:
         return any(name.split("/")[1:] == ["constants.pkl"] for name in archive.namelist())
 
@@ -67,7 +67,7 @@ def read_torchscript(path: Path) -> ScriptArchive:
             kinds.add(value.kind.rpartition(".")[2])
     weights = {name: _stored(archive, root, name=name, ref=ref) for name, ref in refs.items()}
     _check_rereads(list(refs.values()), path)
-    return ScriptArchive(weights, _activation(kinds))
+    return ScriptArchive(weights, named_activation(kinds))
 
 
 def _root(archive: zipfile.ZipFile, path: Path) -> str:
@@ -84,7 +84,7 @@ def _check_byte_order(archive: zipfile.ZipFile, root: str) -> None:
 
 
 def _walk(module: ScriptObject, path: Path) -> Iterator[tuple[str, TensorRef | ScriptObject]]:
-    """All tensors and submodules with their dotted names; cycles end at the depth limit."""
+    """Yield all tensors and submodules with dotted names; cycles end at the depth limit."""
     pending: list[tuple[str, ScriptObject, int]] = [("", module, 0)]
     count = 0
     while pending:
@@ -100,8 +100,8 @@ def _walk(module: ScriptObject, path: Path) -> Iterator[tuple[str, TensorRef | S
                 pending.append((f"{prefix}{name}.", value, depth + 1))
 
 
-def _activation(kinds: set[str]) -> Activation | None:
-    """The activation that the class names agree on: torch appends nothing to them but digits."""
+def named_activation(kinds: set[str]) -> Activation | None:
+    """Return the activation that class names agree on; torch appends nothing but digits to them."""
     names = {"QuickGELU": "quick_gelu", "GELU": "gelu"}
     found = {names[kind] for kind in kinds if kind in names}
     if found == {"quick_gelu"}:
