@@ -17,12 +17,12 @@ mixture. Trade-offs, accepted knowingly:
 
 import contextlib
 import errno
+import io
 import os
 import re
 import secrets
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 AnyPath = str | os.PathLike[str]
 
@@ -51,7 +51,7 @@ class FileTooLarge(OSError):
     """A file with more bytes than its reader takes; `strerror` names the limit."""
 
 
-def open_regular(path: AnyPath) -> BinaryIO:
+def open_regular(path: AnyPath) -> io.BufferedReader:
     """Open a regular file for reading, at once or not at all; symbolic links are followed.
 
     Raises:

@@ -1,5 +1,7 @@
+import os
 import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,9 +88,37 @@ def test_file_reference_survives_pickling_and_keys_by_content(tmp_path: Path, pu
     assert reference.key() != FileRef(second).key()
 
 
+def test_stamp_changes_when_the_file_is_touched_or_replaced(tmp_path: Path, put):
+    reference = FileRef(put(tmp_path / "a.jpg"))
+    before = reference.stamp()
+    assert reference.stamp() == before
+    status = reference.path.stat()
+    os.utime(reference.path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    touched = reference.stamp()
+    with reference.path.open("ab") as stream:
+        stream.write(b"0")
+    os.utime(reference.path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert len({before, touched, reference.stamp()}) == 3
+
+
+def test_a_set_is_partial_when_pictures_of_the_whole_are_known_to_be_missing():
+    own = dataset(9)
+    assert (own.whole, own.is_partial) == (None, False)
+    assert (own.limited(4).whole, own.limited(4).is_partial) == (9, True)
+    assert own.limited(4).limited(2).whole == 9
+    whole = replace(own, whole=9)
+    assert not whole.is_partial
+    assert whole.limited(3).is_partial
+
+
+def test_own_pictures_are_a_family_of_their_own_with_the_default_protocol():
+    assert (dataset().family, dataset().protocol) == ("own", "fine-grained")
+
+
 def test_absent_file_is_an_image_error_that_names_it(tmp_path: Path):
     reference = FileRef(tmp_path / "gone.jpg")
-    with pytest.raises(ImageError, match=r"gone\.jpg"):
-        reference.key()
+    for look in (reference.key, reference.stamp):
+        with pytest.raises(ImageError, match=r"gone\.jpg: No such file"):
+            look()
     with pytest.raises(ImageError, match=r"gone\.jpg"):
         reference.open()

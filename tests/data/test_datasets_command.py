@@ -6,7 +6,8 @@ import pytest
 
 from dtpt.cli.datasets import list_all
 from dtpt.cli.main import app
-from dtpt.data.catalog import catalog_entry
+from dtpt.data import DATASETS
+from dtpt.data.named_sets import catalog_entry
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +33,33 @@ def test_list_names_every_set_and_where_it_is_expected(tmp_path, plant, capsys):
     assert any("openmoji-line/food-drink" in line for line in lines)
 
 
+@pytest.mark.parametrize("columns", ["80", "60"])
+def test_no_name_or_place_is_cut_at_80_columns(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run("datasets") == 0
+    out = capsys.readouterr().out
+    words = set(out.split())
+    assert words >= set(DATASETS)
+    assert words >= {
+        "imagenetv2/imagenetv2-matched-frequency-format-val",
+        "caltech-101/101_ObjectCategories",
+    }
+    assert columns != "80" or max(map(len, out.splitlines())) <= 80
+    assert [line for line in out.splitlines() if line[:1].isupper()][:4] == [
+        "Fine-grained classification",
+        "Natural distribution shifts",
+        "Colour drawings",
+        "Line art",
+    ]
+
+
 def test_list_as_json_is_complete(capsys):
     list_all(as_json=True)
     entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert len(entries) == 31
     assert entries["imagenet_r"]["classes"] == 200
     assert entries["imagenet_r"]["found"] is False
+    assert entries["openmoji-line/objects"]["family"] == "emoji-line"
 
 
 def test_check_says_partial_and_names_what_is_missing(tmp_path, plant, capsys):

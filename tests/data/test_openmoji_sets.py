@@ -33,7 +33,10 @@ def test_every_group_has_enough_images_for_calibration_figures(name: str):
         assert 900 <= len(dataset.classes) <= 1100
     assert len(dataset) == len(dataset.classes) * len(PRESENTATIONS)
     assert len(set(dataset.classes)) == len(dataset.classes)
-    assert dataset.family == ("natural-shifts" if "line" in name else "fine-grained")
+    assert dataset.family == ("emoji-line" if "line" in name else "emoji-colour")
+    assert dataset.protocol == ("natural-shifts" if "line" in name else "fine-grained")
+    assert dataset.whole == len(dataset)
+    assert not dataset.is_partial
 
 
 def test_whole_set_is_the_union_of_its_groups_in_order():
@@ -174,6 +177,15 @@ def test_key_depends_on_everything_that_decides_the_pixels(monkeypatch: pytest.M
     changed = OpenMojiRef("1F42B").key()
     monkeypatch.setattr(openmoji_art, "_version", lambda name: "0.0")
     assert len({before, changed, OpenMojiRef("1F42B").key()}) == 3
+
+
+def test_stamp_changes_with_the_versions_that_decide_the_pixels(monkeypatch: pytest.MonkeyPatch):
+    before = OpenMojiRef("1F42B").stamp()
+    assert before == OpenMojiRef("1F42B").stamp()
+    monkeypatch.setattr(openmoji_art, "RENDERING_VERSION", 99)
+    changed = OpenMojiRef("1F42B").stamp()
+    monkeypatch.setattr(openmoji_art, "_version", lambda name: "0.0")
+    assert len({before, changed, OpenMojiRef("1F42B").stamp()}) == 3
 
 
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dtpt.data import check_dataset, list_datasets, load_dataset, loading
-from dtpt.data.catalog import PAPER_SETS, catalog_entry
+from dtpt.data.named_sets import PAPER_SETS, catalog_entry
 from dtpt.errors import DatasetError, UnknownName
 
 PLACES = [(name, i) for name in PAPER_SETS for i in range(len(catalog_entry(name).layouts))]
@@ -48,25 +49,60 @@ def test_each_layout_is_recognised_and_labelled_by_name(name, index, tmp_path, p
     entry = catalog_entry(name)
     count = plant(entry, entry.layouts[index], tmp_path)
     (tmp_path / "unrelated").mkdir()
-    dataset = load_dataset(name, data_root=tmp_path, strict=False)
+    dataset = load_dataset(name, data_root=tmp_path, partial=True)
     assert len(dataset) == count
     assert all(sample.label == true_label(sample.id) for sample in dataset.samples)
     assert dataset.classes == tuple(c.replace("_", " ") for c in entry.classes)
     assert (dataset.family, dataset.augmix) == (entry.family, entry.augmix)
+    assert dataset.protocol == dataset.family
     assert check_dataset(name, data_root=tmp_path).layout == entry.layouts[index].layout
     assert dataset.samples[0].image.open().size == (12, 8)
 
 
 @pytest.mark.parametrize("name", ["dtd", "imagenet_a"])
-def test_a_set_of_another_size_is_refused_unless_asked_for(name, tmp_path, plant, monkeypatch):
+def test_a_part_of_a_set_is_refused_unless_asked_for(name, tmp_path, plant, monkeypatch):
     entry = catalog_entry(name)
     count = plant(entry, entry.layouts[0], tmp_path)
-    with pytest.raises(DatasetError, match=f"{count} images.*has {entry.images}"):
+    with pytest.raises(DatasetError, match=f"{count} images.*has {entry.images:,}.*--partial"):
         load_dataset(name, data_root=tmp_path)
-    loose = load_dataset(name, data_root=tmp_path, strict=False)
-    assert any(str(entry.images) in remark for remark in loose.remarks)
+    part = load_dataset(name, data_root=tmp_path, partial=True)
+    assert any(f"{entry.images:,}" in remark for remark in part.remarks)
+    assert (part.whole, part.is_partial) == (entry.images, True)
     monkeypatch.setattr(loading, "catalog_entry", lambda _: replace(entry, images=count))
-    assert load_dataset(name, data_root=tmp_path).remarks == ()
+    whole = load_dataset(name, data_root=tmp_path)
+    assert (whole.remarks, whole.whole, whole.is_partial) == ((), count, False)
+    limited = load_dataset(name, data_root=tmp_path, limit=10)
+    assert (len(limited), limited.whole, limited.is_partial) == (10, count, True)
+
+
+@pytest.mark.parametrize("name", ["flowers102", "oxford_pets", "fgvc_aircraft"])
+def test_a_part_of_a_flat_set_is_labelled_by_its_split_file(name, tmp_path, plant):
+    entry = catalog_entry(name)
+    plant(entry, entry.layouts[0], tmp_path)
+    pictures = sorted((tmp_path / entry.layouts[0].folder).rglob("*.jpg"))
+    for picture in pictures[3:]:
+        picture.unlink()
+    part = load_dataset(name, data_root=tmp_path, partial=True)
+    assert [s.image.path for s in sorted(part.samples, key=lambda s: s.id)] == pictures[:3]
+    assert all(sample.label == true_label(sample.id) for sample in part.samples)
+    assert part.classes == tuple(c.replace("_", " ") for c in entry.classes)
+    assert any(r.startswith(f"Without pictures: {len(entry.classes) - 3}") for r in part.remarks)
+
+
+def test_more_pictures_than_the_set_has_are_never_taken_for_it(tmp_path, plant, monkeypatch):
+    entry = catalog_entry("imagenet_r")
+    count = plant(entry, entry.layouts[0], tmp_path, per_class=2)
+    monkeypatch.setattr(loading, "catalog_entry", lambda _: replace(entry, images=count - 1))
+    for partial in (False, True):
+        with pytest.raises(DatasetError, match="do not belong to the set"):
+            load_dataset("imagenet_r", data_root=tmp_path, partial=partial)
+
+
+def test_a_split_file_that_is_a_named_pipe_is_refused_at_once(tmp_path):
+    (tmp_path / "dtd" / "images").mkdir(parents=True)
+    os.mkfifo(tmp_path / "dtd" / catalog_entry("dtd").split)
+    with pytest.raises(DatasetError, match=r"split file .*DescribableTextures.* is a named pipe"):
+        load_dataset("dtd", data_root=tmp_path)
 
 
 @pytest.mark.parametrize("name", SPLIT_SETS)
@@ -77,7 +113,7 @@ def test_split_file_may_lie_in_tpt_s_data_splits_folder(name, tmp_path, plant):
     elsewhere = tmp_path / "data" / "data_splits"
     elsewhere.mkdir(parents=True)
     (tmp_path / place.folder / entry.split).rename(elsewhere / entry.split)
-    dataset = load_dataset(name, data_root=tmp_path, strict=False)
+    dataset = load_dataset(name, data_root=tmp_path, partial=True)
     assert len(dataset) == len(entry.classes)
 
 
@@ -96,7 +132,7 @@ def test_the_layout_that_holds_the_images_wins_over_an_empty_one(tmp_path, plant
     entry = catalog_entry("oxford_pets")
     plant(entry, entry.layouts[1], tmp_path)
     (tmp_path / "oxford_pets" / "images").mkdir(parents=True)
-    dataset = load_dataset("oxford_pets", data_root=tmp_path, strict=False)
+    dataset = load_dataset("oxford_pets", data_root=tmp_path, partial=True)
     assert dataset.source == str(tmp_path / "OxfordPets")
     assert len(dataset) == 37
 
@@ -120,7 +156,7 @@ def test_split_paths_that_leave_the_folder_are_refused(path, tmp_path, put):
     split = tmp_path / "dtd" / entry.split
     split.write_text(json.dumps({"test": [[path, 0, "banded"]]}))
     with pytest.raises(DatasetError, match="inside"):
-        load_dataset("dtd", data_root=tmp_path, strict=False)
+        load_dataset("dtd", data_root=tmp_path, partial=True)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +165,8 @@ def test_split_paths_that_leave_the_folder_are_refused(path, tmp_path, put):
         ("{", "no split file"),
         ('{"train": []}', "no split file"),
         ("[]", "no split file"),
+        ('{"test": {"a.jpg": 0}}', "not a list"),
+        ("[" * 100_000, "no split file"),
         ('{"test": [["a.jpg", 0]]}', "was expected"),
         ('{"test": [["a.jpg", 1, "banded"]]}', "another split"),
         ('{"test": [["a.jpg", 99, "banded"]]}', "another split"),
@@ -139,20 +177,20 @@ def test_wrong_split_files_are_refused(content, message, tmp_path):
     (tmp_path / "dtd" / "images").mkdir(parents=True)
     (tmp_path / "dtd" / catalog_entry("dtd").split).write_text(content)
     with pytest.raises(DatasetError, match=message):
-        load_dataset("dtd", data_root=tmp_path, strict=False)
+        load_dataset("dtd", data_root=tmp_path, partial=True)
 
 
 def test_unknown_aircraft_variant_is_refused(tmp_path):
     (tmp_path / "fgvc_aircraft" / "images").mkdir(parents=True)
     (tmp_path / "fgvc_aircraft" / "images_variant_test.txt").write_text("0034309 707-321\n")
     with pytest.raises(DatasetError, match="707-321"):
-        load_dataset("fgvc_aircraft", data_root=tmp_path, strict=False)
+        load_dataset("fgvc_aircraft", data_root=tmp_path, partial=True)
 
 
 def test_aircraft_variants_with_blanks_are_read_whole(tmp_path, put):
     put(tmp_path / "fgvc_aircraft" / "images" / "1.jpg")
     (tmp_path / "fgvc_aircraft" / "images_variant_test.txt").write_text("1 Cessna 172\n\n")
-    dataset = load_dataset("fgvc_aircraft", data_root=tmp_path, strict=False)
+    dataset = load_dataset("fgvc_aircraft", data_root=tmp_path, partial=True)
     assert dataset.classes[dataset.samples[0].label] == "Cessna 172"
 
 
@@ -168,12 +206,14 @@ def test_stray_folders_and_files_are_reported_and_never_labelled(name, tmp_path,
     put(folder / ".cache" / "hidden.jpg")
     (folder / "README.txt").write_text("hello")
     (folder / entry.folders[3] / "notes.txt").write_text("hello")
-    dataset = load_dataset(name, data_root=tmp_path, strict=False)
+    dataset = load_dataset(name, data_root=tmp_path, partial=True)
     assert all(sample.label == true_label(sample.id) for sample in dataset.samples)
     assert len(dataset) == len(entry.classes)
-    assert "README_images" in dataset.remarks[0]
-    assert "00" in dataset.remarks[0]
-    assert "1 images lie outside" in dataset.remarks[1]
+    assert dataset.remarks[:3] == (
+        "Left out: 2 folders without class (00, README_images).",
+        "Left out: 1 picture outside of the class folders (loose.jpg).",
+        f"Left out: 1 file of another kind or linked folder ({entry.folders[3]}/notes.txt).",
+    )
 
 
 def test_missing_class_folders_do_not_move_the_others(tmp_path, plant):
@@ -182,7 +222,7 @@ def test_missing_class_folders_do_not_move_the_others(tmp_path, plant):
     folder = tmp_path / "imagenet-r" / entry.folders[0]
     (folder / "0_0.JPEG").unlink()
     folder.rmdir()
-    dataset = load_dataset("imagenet_r", data_root=tmp_path, strict=False)
+    dataset = load_dataset("imagenet_r", data_root=tmp_path, partial=True)
     assert {s.label for s in dataset.samples} == set(range(1, 200))
     assert all(sample.label == true_label(sample.id) for sample in dataset.samples)
     report = check_dataset("imagenet_r", data_root=tmp_path)
@@ -193,9 +233,9 @@ def test_missing_class_folders_do_not_move_the_others(tmp_path, plant):
 def test_imagenet_val_of_all_classes_is_no_imagenet_a(tmp_path, plant):
     """The 200-class sets must not take in the other 800 folders."""
     entry = catalog_entry("imagenet")
-    wrong = replace(entry.layouts[0], folder="imagenet-a", images="")
+    wrong = entry.layouts[0].model_copy(update={"folder": "imagenet-a", "images": ""})
     plant(entry, wrong, tmp_path)
-    dataset = load_dataset("imagenet_a", data_root=tmp_path, strict=False)
+    dataset = load_dataset("imagenet_a", data_root=tmp_path, partial=True)
     assert len(dataset) == 200
     assert "800 folders" in dataset.remarks[0]
 
@@ -209,9 +249,9 @@ def test_labels_do_not_depend_on_the_listing_order(name, seed, tmp_path, plant, 
     entry = catalog_entry(name)
     if not (tmp_path / entry.layouts[0].folder).exists():
         plant(entry, entry.layouts[0], tmp_path)
-    plain = load_dataset(name, data_root=tmp_path, strict=False)
+    plain = load_dataset(name, data_root=tmp_path, partial=True)
     with shuffled(seed):
-        mixed = load_dataset(name, data_root=tmp_path, strict=False)
+        mixed = load_dataset(name, data_root=tmp_path, partial=True)
     assert mixed.fingerprint == plain.fingerprint
     assert [s.id for s in mixed.samples] == [s.id for s in plain.samples]
     assert all(sample.label == true_label(sample.id) for sample in mixed.samples)
@@ -248,7 +288,7 @@ def test_data_root_comes_from_the_environment(tmp_path, plant, monkeypatch):
     entry = catalog_entry("eurosat")
     plant(entry, entry.layouts[0], tmp_path)
     monkeypatch.setenv("DTPT_DATA", str(tmp_path))
-    assert len(load_dataset("eurosat", strict=False)) == 10
+    assert len(load_dataset("eurosat", partial=True)) == 10
     monkeypatch.delenv("DTPT_DATA")
     with pytest.raises(DatasetError, match="DTPT_DATA"):
         load_dataset("eurosat")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtpt.data import check_dataset, load_dataset
-from dtpt.data.catalog import catalog_entry
+from dtpt.data.named_sets import catalog_entry
 
 SETS = {"dtd": 470, "eurosat": 1000, "oxford_pets": 370}
 
@@ -39,7 +39,7 @@ def rebuild(shared: Path, real: Path, root: Path, *, name: str, index: int) -> d
 def test_real_split_and_images_in_both_layouts(name, index, shared_data, real_tree, tmp_path):
     labels = rebuild(shared_data, real_tree, tmp_path, name=name, index=index)
     assert len(labels) >= 0.97 * SETS[name]
-    dataset = load_dataset(name, data_root=tmp_path, strict=False)
+    dataset = load_dataset(name, data_root=tmp_path, partial=True)
     assert {s.id: s.label for s in dataset.samples} == labels
     names = {label: title for _, label, title in split_rows(shared_data, name)}
     assert dataset.classes == tuple(names[i].replace("_", " ") for i in range(len(names)))
@@ -70,7 +70,7 @@ def test_class_folders_as_delivered_have_the_paper_s_labels(name, real_tree):
     entry = catalog_entry(name)
     truth = (real_tree / name / "labels.csv").read_text().splitlines()[1:]
     labels = {line.split(",")[0]: int(line.split(",")[1]) for line in truth}
-    dataset = load_dataset(name, data_root=real_tree, strict=False)
+    dataset = load_dataset(name, data_root=real_tree, partial=True)
     assert {s.id: s.label for s in dataset.samples} == labels
     assert len(dataset) == SETS[name]
     own = load_dataset(f"folder:{real_tree / name}")

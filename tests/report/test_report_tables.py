@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from handmade import FIVE, dataset, random_says, write_run
 
-from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
+from dtpt.data.named_sets import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report import gather
 from dtpt.report.columns import METRIC_BY_KEY, METRICS
 from dtpt.report.compare import Comparison

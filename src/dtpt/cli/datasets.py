@@ -1,6 +1,7 @@
 """`dtpt datasets`: which data sets there are, where they are, and whether they are whole."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -46,9 +47,9 @@ def check(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare data sets with what the paper used.
+    """Compare data sets with the complete ones, which are those that the paper used.
 
-    Exit code 0: all as in the paper; 1: partly, or with unreadable images; 2: not found.
+    Exit code 0: all complete; 1: partly, or with unreadable images; 2: not found.
 
     Args:
         name: Data set, group, or comma-separated list of them.
@@ -91,27 +92,23 @@ def _print_json(content: list[dict[str, Any]]) -> None:
 
 
 def _print_table(summaries: "list[DatasetSummary]", data_root: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print a line per set; a place that does not fit beside it gets a line of its own, uncut."""
+    from dtpt.data.families import family_title
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("data set", no_wrap=True)
-    table.add_column("classes", justify="right")
-    table.add_column("images", justify="right")
-    table.add_column("found at, or expected at (-)", overflow="fold")
+    width = max(len(summary.name) for summary in summaries) + 2
+    columns = shutil.get_terminal_size().columns
+    print(f"{'data set':{width}}  classes  images  found at, or expected at (-)")
     previous = ""
     for summary in summaries:
-        heading = "emoji" if summary.name.startswith("openmoji") else summary.family
-        if heading != previous:
-            table.add_row(Text(heading, style="bold"))
-            previous = heading
-        counts = (f"{summary.classes:,}", f"{summary.images:,}")
-        table.add_row(f"  {summary.name}", *counts, Text(_place(summary, data_root)))
-    console = Console()
-    console.print(table)
+        if summary.family != previous:
+            print(family_title(summary.family))
+            previous = summary.family
+        line = f"{'  ' + summary.name:{width}}  {summary.classes:>7,}  {summary.images:>6,}"
+        place = _place(summary, data_root)
+        fits = len(line) + 2 + len(place) <= columns
+        print(f"{line}  {place}" if fits else f"{line}\n      {place}")
     if data_root is None:
-        console.print("\nGive the folder of the paper's sets with --data-root or DTPT_DATA.")
+        print("\nGive the folder of the paper's sets with --data-root or DTPT_DATA.")
 
 
 def _place(summary: "DatasetSummary", data_root: Path | None) -> str:
@@ -129,7 +126,7 @@ def _print_report(report: "DatasetReport") -> None:
     layout = f", {report.layout} layout" if report.layout else ""
     print(f"{report.name}: {report.status}{layout}")
     print(f"  images   {report.found_images:,}{expected}  {report.source}")
-    names = {True: ", names agree with the paper's list", False: ", not all of them met", None: ""}
+    names = {True: ", names agree with the catalogue", False: ", not all of them met", None: ""}
     print(f"  classes  {report.classes:,}{names[report.class_names_agree]}")
     if report.class_counts:
         counts = sorted(report.class_counts, key=lambda pair: pair[1])

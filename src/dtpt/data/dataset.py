@@ -6,18 +6,20 @@ a data set of 50,000 images costs a list of paths, and a worker process can open
 
 import hashlib
 import json
+import os
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from dtpt.data.families import ProtocolName
 from dtpt.errors import DatasetError, ImageError
+from dtpt.files import open_regular, printable
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Family = Literal["fine-grained", "natural-shifts"]
 
 
 @runtime_checkable
@@ -25,7 +27,11 @@ class ImageRef(Protocol):
     """How to get one picture; picklable, so that worker processes can receive it."""
 
     def key(self) -> str:
-        """Return a cheap content key: equal keys mean equal pixels."""
+        """Return a content key: equal keys mean equal pixels."""
+        ...
+
+    def stamp(self) -> str:
+        """Return a token that changes when the picture may have changed; nothing is read for it."""
         ...
 
     def open(self) -> "Image.Image":
@@ -42,16 +48,31 @@ class FileRef:
     def key(self) -> str:
         """Return the SHA-256 of the encoded file."""
         try:
-            with self.path.open("rb") as stream:
+            with open_regular(self.path) as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise ImageError(f"Cannot read {self.path}: {error.strerror or error}.") from error
+            raise ImageError(f"{printable(self.path)}: {error.strerror or error}.") from error
+
+    def stamp(self) -> str:
+        """Return the file's time of change and size."""
+        return file_stamp(self.path)
 
     def open(self) -> "Image.Image":
         """Decode the file as RGB."""
         from dtpt.images import open_image
 
-        return open_image(self.path, name=str(self.path))
+        return open_image(self.path)
+
+
+def file_stamp(path: Path) -> str:
+    """Return a token that changes when a file is written to or touched: its time and its size."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise ImageError(f"{printable(path)}: {error.strerror or error}.") from error
+    except ValueError as error:  # characters that no file name has
+        raise ImageError(f"{printable(path)}: no file can have this path.") from error
+    return f"{status.st_mtime_ns}-{status.st_size}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +80,7 @@ class Sample:
     """One labelled picture.
 
     Attributes:
-        id: Stable and unique in its data set (usually the relative path).
+        id: Stable, printable and unique in its data set (usually `sample_id` of a relative path).
         label: Index into the data set's classes.
         image: How to open the picture.
         group: A free tag for breaking results down (OpenMoji: the kind of presentation).
@@ -71,14 +92,34 @@ class Sample:
     group: str = ""
 
 
+def sample_id(relative: str) -> str:
+    r"""Return a relative path as an id: printable, and another one for every other path.
+
+    Nearly always it is the path itself. Where bytes are not UTF-8, they are written as `\xNN`, and
+    backslashes are doubled; so they are in a path that only looks as if this had been done to it.
+
+    Example:
+        >>> print(sample_id("fox/1.jpg"), sample_id("fox/\udce9.jpg"), sample_id(r"fox/\xe9.jpg"))
+        fox/1.jpg fox/\xe9.jpg fox/\\xe9.jpg
+    """
+    if printable(relative) == relative and not re.search(r"\\[xu]", relative):
+        return relative
+    return printable(relative.replace("\\", "\\\\"))
+
+
 def fingerprint(classes: Sequence[str], samples: Sequence[Sample]) -> str:
     """Hash what defines a task: class names in order, and the label of every sample id.
 
     The order of the samples does not enter: two listings of the same folder are the same task.
+
+    Example:
+        >>> cat, dog = (Sample(f"{n}.jpg", n, FileRef(Path(f"{n}.jpg"))) for n in (0, 1))
+        >>> fingerprint(["cat", "dog"], [cat, dog]) == fingerprint(["cat", "dog"], [dog, cat])
+        True
     """
     digest = hashlib.sha256(json.dumps(list(classes), ensure_ascii=False).encode())
-    for sample_id, label in sorted((sample.id, sample.label) for sample in samples):
-        digest.update(json.dumps([sample_id, label], ensure_ascii=False).encode())
+    for name, label in sorted((sample.id, sample.label) for sample in samples):
+        digest.update(json.dumps([name, label], ensure_ascii=False).encode())
     return digest.hexdigest()
 
 
@@ -90,24 +131,31 @@ class Dataset:
         name: As given on the command line (`dtd`, `openmoji/food-drink`, `folder:...`).
         classes: Class names as they enter the prompt (no underscores); the index is the label.
         samples: All samples, in a stable order.
-        family: Which of the paper's two groups the set belongs to (decides default lambdas).
+        family: The group under which it stands in tables; `dtpt.data.families` lists them.
+        protocol: Whose default lambdas it takes.
         augmix: Whether the peers use AugMix views on this set.
+        whole: Number of pictures of the complete set, where that is known.
         fingerprint: See `fingerprint`; computed when left empty.
         source: Folder, file or package from which the set was read.
-        remarks: What was met while reading and left out (stray folders, extra files).
+        remarks: Sentences about everything that was left out or is odd.
     """
 
     name: str
     classes: tuple[str, ...]
     samples: Sequence[Sample]
-    family: Family = "fine-grained"
+    family: str = "own"
+    protocol: ProtocolName = "fine-grained"
     augmix: bool = True
+    whole: int | None = None
     fingerprint: str = ""
     source: str = ""
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse contradictions early and fill in the fingerprint."""
+        """Make paths printable, refuse contradictions early and fill in the fingerprint."""
+        object.__setattr__(self, "name", printable(self.name))
+        object.__setattr__(self, "source", printable(self.source))
+        object.__setattr__(self, "remarks", tuple(printable(remark) for remark in self.remarks))
         _check(self)
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", fingerprint(self.classes, self.samples))
@@ -115,6 +163,11 @@ class Dataset:
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self.samples)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether pictures of the complete set are known to be missing here."""
+        return self.whole is not None and len(self.samples) < self.whole
 
     def limited(self, count: int) -> "Dataset":
         """Keep `count` samples, spread over the classes by the hash of their id.
@@ -129,7 +182,8 @@ class Dataset:
         ranked = sorted(self.samples, key=lambda s: hashlib.sha256(s.id.encode()).digest())
         chosen = {sample.id for sample in ranked[:count]}
         kept = tuple(sample for sample in self.samples if sample.id in chosen)
-        return replace(self, samples=kept, fingerprint="")
+        whole = len(self.samples) if self.whole is None else self.whole
+        return replace(self, samples=kept, whole=whole, fingerprint="")
 
 
 def _check(dataset: Dataset) -> None:
@@ -139,8 +193,10 @@ def _check(dataset: Dataset) -> None:
     if not dataset.samples:
         where = f" under {dataset.source}" if dataset.source else ""
         raise DatasetError(f"Data set {dataset.name!r} has no images{where}.")
+    _check_text(dataset.name, dataset.classes, what="class name")
+    _check_text(dataset.name, (sample.id for sample in dataset.samples), what="sample id")
     counts = Counter(sample.id for sample in dataset.samples)
-    repeated = [sample_id for sample_id, count in counts.items() if count > 1]
+    repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise DatasetError(
             f"Data set {dataset.name!r} has {len(repeated)} repeated sample ids, "
@@ -154,6 +210,18 @@ def _check(dataset: Dataset) -> None:
             )
 
 
+def _check_text(name: str, texts: Iterable[str], *, what: str) -> None:
+    """Raise at a text that could be neither tokenised nor stored."""
+    for text in texts:
+        if printable(text) != text:
+            raise DatasetError(f"Data set {name!r}: the {what} {printable(text)!r} is not UTF-8.")
+
+
 def prompt_name(raw: str) -> str:
-    """Return a class name as it enters the prompt: underscores become blanks, nothing else."""
+    """Return a class name as it enters the prompt: underscores become blanks, nothing else.
+
+    Example:
+        >>> prompt_name("apple_pie")
+        'apple pie'
+    """
     return raw.replace("_", " ")

@@ -1,19 +1,40 @@
 """Any folder of class folders: `folder:PATH`.
 
 Without a class list the folder names, sorted by code point, are the classes. A file `classes.txt`
-in the folder fixes order and names. Its lines are folder names; or folder name, tab or blank, class
-name (`n01440764 tench`); or, when all folders are numbers, class names, line 1 for folder 0.
+in the folder fixes order and names. Its lines are
+
+* folder names; or
+* folder name, tab or blank, class name (`n01440764 tench`, `1 pink primrose`); or
+* class names alone, when all folders are numbers and fit exactly: n names for the folders 0 to n-1
+  or 1 to n (leading zeros do not matter).
+
+What could be read in two ways is refused: a wrong label is worse than no run.
 """
 
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from dtpt.data.dataset import Dataset, prompt_name
-from dtpt.data.labels import find_class_file, read_class_file
+from dtpt.data.dataset import Dataset, prompt_name, sample_id
+from dtpt.data.labels import (
+    find_class_file,
+    is_number,
+    is_wordnet_id,
+    read_class_file,
+    spoken_names,
+)
+from dtpt.data.listing import counted, naming
 from dtpt.data.paths import subfolders
 from dtpt.data.trees import read_tree
 from dtpt.errors import DatasetError
+from dtpt.files import printable
 
 SCHEME = "folder:"
+_NUMBERED_LINE = re.compile(r"([0-9]{1,18})(?:[\t ]+(.+))?")
+
+Pair = tuple[str, str]  # folder, class name
 
 
 def load_folder(path: Path, *, name: str = "") -> Dataset:
@@ -23,58 +44,154 @@ def load_folder(path: Path, *, name: str = "") -> Dataset:
         path: The folder.
         name: Name of the data set; `folder:PATH` when empty.
     """
-    if not path.is_dir():
-        raise DatasetError(f"{path} is no folder; folder:PATH needs a folder of class folders.")
-    present = subfolders(path)
+    shown = printable(path)
+    if not os.path.isdir(path):
+        raise DatasetError(f"{shown} is no folder; folder:PATH needs a folder of class folders.")
+    present = {sample_id(folder): folder for folder in subfolders(path)}  # by printable name
     if not present:
-        raise DatasetError(f"{path} has no class folders.")
+        raise DatasetError(f"{shown} has no class folders.")
     class_file = find_class_file(path)
-    pairs = _listed(class_file, present) if class_file else _unlisted(path, present)
-    labels = {folder: label for label, (folder, _) in enumerate(pairs)}
+    if class_file:
+        pairs = pair_lines(read_class_file(class_file), list(present), listed_in=class_file)
+    else:
+        pairs = _unlisted(path, present)
+    titles, remarks = spoken_names([title for _, title in pairs], source=path)
+    labels = {present.get(folder, folder): label for label, (folder, _) in enumerate(pairs)}
     listing = read_tree(path, labels, layout="class-folders")
-    absent = tuple(f"class folder {missing.name!r} is missing" for missing in listing.missing)
+    absent = [missing.name for missing in listing.missing]
     return Dataset(
         name=name or f"{SCHEME}{path}",
-        classes=tuple(prompt_name(title) for _, title in pairs),
+        classes=tuple(prompt_name(title) for title in titles),
         samples=listing.samples,
         source=str(path),
-        remarks=listing.remarks + absent,
+        remarks=(
+            *remarks,
+            *listing.remarks,
+            *([f"Absent: {counted(absent, 'class folder')}."] if absent else []),
+        ),
     )
 
 
-def _unlisted(path: Path, present: list[str]) -> list[tuple[str, str]]:
-    if all(name.isdecimal() for name in present):
+def _unlisted(path: Path, present: dict[str, str]) -> list[Pair]:
+    """Take the folder names as class names, where they are names."""
+    class_file = printable(path / "classes.txt")
+    if all(is_number(name) for name in present):
         raise DatasetError(
-            f"The folders of {path} are numbers; name the classes in {path / 'classes.txt'}, "
-            "one per line, line 1 being folder 0."
+            f"The folders of {printable(path)} are numbers; name the classes in {class_file}, "
+            f"folder and name on every line."
         )
-    return [(name, name) for name in present]
+    for shown, name in present.items():
+        if printable(name) != name:
+            raise DatasetError(
+                f"The name of the class folder {shown} in {printable(path)} is not UTF-8; rename "
+                f"it, or write its class into {class_file}: {shown}, tab, name."
+            )
+    return [(name, name) for name in present.values()]
 
 
-def _listed(class_file: Path, present: list[str]) -> list[tuple[str, str]]:
-    """Return (folder, class name) in the order of the class list."""
-    lines = read_class_file(class_file)
-    known = set(present)
-    if not known.intersection(lines) and all(name.isdecimal() for name in present):
-        return [(str(number), line) for number, line in enumerate(lines)]
-    pairs = [_pair(line, known) for line in lines]
-    folders = [folder for folder, _ in pairs]
-    if not known.intersection(folders):
-        raise DatasetError(
-            f"No line of {class_file} starts with the name of a folder beside it "
-            f"(first line {lines[0]!r}, first folder {present[0]!r})."
-        )
-    if len(set(folders)) != len(folders):
-        raise DatasetError(f"{class_file} lists a folder twice.")
+def pair_lines(
+    lines: Sequence[str], folders: Sequence[str], *, listed_in: Path | str
+) -> list[Pair]:
+    """Return folder and class name for every line of a class list, in its order.
+
+    A line whose folder is absent keeps its place: it is a class without pictures.
+
+    Args:
+        lines: The class list.
+        folders: Names of the folders that are there.
+        listed_in: The class list's file, for messages.
+
+    Raises:
+        DatasetError: The lines fit the folders in no way, or not in one way only.
+
+    Example:
+        >>> pair_lines(["2 rose", "1 lily"], ["1", "2"], listed_in="classes.txt")
+        [('2', 'rose'), ('1', 'lily')]
+        >>> pair_lines(["rose", "lily"], ["01", "02"], listed_in="classes.txt")
+        [('01', 'rose'), ('02', 'lily')]
+    """
+    numbers = all(is_number(folder) for folder in folders)
+    pair = _number_pairs if numbers else _name_pairs
+    pairs = pair(lines, folders, listed_in=printable(listed_in))
+    counts = Counter(folder for folder, _ in pairs)
+    repeated = [folder for folder, count in counts.items() if count > 1]
+    if repeated:
+        raise DatasetError(f"{printable(listed_in)} lists {naming(repeated)} more than once.")
     return pairs
 
 
-def _pair(line: str, known: set[str]) -> tuple[str, str]:
+def _number_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: str) -> list[Pair]:
+    """Pair lines with number folders: by the number that they start with, or else in order."""
+    by_value = {int(folder): folder for folder in folders}
+    if len(by_value) < len(folders):
+        raise DatasetError(
+            f"Two folders beside {listed_in} are the same number, written with and without zeros."
+        )
+    matches = [_NUMBERED_LINE.fullmatch(line) for line in lines]
+    values = [int(match[1]) if match else None for match in matches]
+    if not by_value.keys() & set(values):
+        return _plain_pairs(lines, by_value, listed_in=listed_in)
+    for line, value in zip(lines, values, strict=True):
+        if value is None:
+            raise DatasetError(
+                f"{listed_in}: {line!r} does not start with a folder's number as other lines do; "
+                "write folder, tab, name on every line."
+            )
+    without_folder = [line for line, v in zip(lines, values, strict=True) if v not in by_value]
+    unnamed = [folder for value, folder in by_value.items() if value not in values]
+    if without_folder and unnamed and not all("\t" in line for line in lines):
+        raise DatasetError(
+            f"{listed_in} fits its folders only in part: no line for {naming(unnamed)}, no folder "
+            f"for {without_folder[0]!r}; write folder, tab, name on every line."
+        )
+    return [
+        (by_value.get(int(match[1]), match[1]), match[2] or match[1]) for match in matches if match
+    ]
+
+
+def _plain_pairs(lines: Sequence[str], by_value: dict[int, str], *, listed_in: str) -> list[Pair]:
+    """Pair plain names with folders that count from 0 or from 1 without a gap."""
+    order = sorted(by_value)
+    if len(lines) != len(order) or order not in (
+        list(range(len(lines))),
+        list(range(1, len(lines) + 1)),
+    ):
+        first, last = by_value[order[0]], by_value[order[-1]]
+        raise DatasetError(
+            f"{listed_in} has {len(lines)} names, and beside it are {len(order)} number folders, "
+            f"{first} to {last}; expected are the folders 0 to {len(lines) - 1} or 1 to "
+            f"{len(lines)}, or lines with folder, tab, name."
+        )
+    return [(by_value[value], line) for value, line in zip(order, lines, strict=True)]
+
+
+def _name_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: str) -> list[Pair]:
+    """Pair lines with folders by the name that they are or start with."""
+    known = set(folders)
+    pairs = [_name_pair(line, known) for line in lines]
+    if not known.intersection(folder for folder, _ in pairs):
+        raise DatasetError(
+            f"No line of {listed_in} starts with the name of a folder beside it "
+            f"(first line {lines[0]!r}, first folder {folders[0]!r})."
+        )
+    taken_whole = {folder for folder, title in pairs if folder == title}
+    split_at_blank = [line for line in lines if line not in taken_whole and "\t" not in line]
+    doubtful = [line for line in lines if line in taken_whole - known and " " in line]
+    if split_at_blank and doubtful:
+        raise DatasetError(
+            f"{listed_in}: {doubtful[0]!r} starts with no folder's name as {split_at_blank[0]!r} "
+            "does; write folder, tab, name on every line."
+        )
+    return pairs
+
+
+def _name_pair(line: str, known: set[str]) -> Pair:
     if line in known:
         return line, line
     folder, tab, title = line.partition("\t")
     if not tab:
         folder, _, title = line.partition(" ")
-    if title.strip() and (tab or folder in known):
-        return folder.strip(), title.strip()
+    folder, title = folder.strip(), title.strip()
+    if title and (tab or folder in known or is_wordnet_id(folder)):
+        return folder, title
     return line, line

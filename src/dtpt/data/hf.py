@@ -5,18 +5,20 @@ Nothing that a repository brings along is executed (the library itself no longer
 """
 
 import hashlib
-import io
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dtpt.data.dataset import Dataset, Sample, prompt_name
+from dtpt.data.labels import spoken_names
 from dtpt.errors import DatasetError, ImageError
+from dtpt.files import read_limited
 
 if TYPE_CHECKING:
     from PIL import Image
 
 SCHEME = "hf:"
+_MOST_IMAGE_BYTES = 1 << 28
 _LABEL_COLUMNS = ("label", "labels", "cls", "fine_label")
 
 
@@ -34,8 +36,7 @@ class HubRef:
         row = _open(self.repository, self.split)[self.index][self.column]
         data = row.get("bytes") if isinstance(row, dict) else None
         if not data and isinstance(row, dict) and row.get("path"):
-            with io.FileIO(row["path"]) as stream:
-                data = stream.readall()
+            data = self._read_file(row["path"])
         if not data:
             raise ImageError(f"{self._name()}: the row holds no image.")
         return bytes(data)
@@ -44,11 +45,21 @@ class HubRef:
         """Return the SHA-256 of the encoded image."""
         return hashlib.sha256(self.read()).hexdigest()
 
+    def stamp(self) -> str:
+        """Return the fingerprint that the library gives to the whole data set."""
+        return str(getattr(_open(self.repository, self.split), "_fingerprint", ""))
+
     def open(self) -> "Image.Image":
         """Decode the image as RGB."""
         from dtpt.images import open_image
 
         return open_image(self.read(), name=self._name())
+
+    def _read_file(self, path: str) -> bytes:
+        try:
+            return read_limited(path, _MOST_IMAGE_BYTES)
+        except OSError as error:
+            raise ImageError(f"{self._name()}: {error.strerror or error}.") from error
 
     def _name(self) -> str:
         return f"{SCHEME}{self.repository}:{self.split}[{self.index}]"
@@ -64,15 +75,17 @@ def load_hub(reference: str, *, name: str = "") -> Dataset:
     names = getattr(table.features.get(label_column), "names", None) if label_column else None
     if not names:
         raise DatasetError(f"hf:{reference} has no label column of the type ClassLabel.")
+    titles, remarks = spoken_names(names, source=f"{SCHEME}{reference}")
     samples = tuple(
         Sample(str(index), int(label), HubRef(repository, split, column, index))
         for index, label in enumerate(table[label_column])
     )
     return Dataset(
         name=name or f"{SCHEME}{reference}",
-        classes=tuple(prompt_name(title) for title in names),
+        classes=tuple(prompt_name(title) for title in titles),
         samples=samples,
         source=f"hub data set {repository}, split {split}",
+        remarks=remarks,
     )
 
 

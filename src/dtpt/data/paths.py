@@ -1,24 +1,62 @@
-"""Where data lie, and which paths from other people's files are followed."""
+"""Where data lie, which paths from other people's files are followed, and how lists are read.
+
+A file name is bytes, and Python keeps those that are not UTF-8 as lone surrogates. So do paths
+here, because the file must be opened; ids and messages are made printable.
+"""
 
 import os
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dtpt.errors import DatasetError
+from dtpt.files import printable, read_limited
 
 ROOT_VARIABLE = "DTPT_DATA"
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 )
+_MOST_LIST_BYTES = 1 << 28  # 256 MiB: a list of some millions of pictures
 
 
 def data_root(given: Path | str | None) -> Path | None:
     """Return the folder of all data sets: the argument, or else `$DTPT_DATA`, or None."""
     chosen = given if given is not None else os.environ.get(ROOT_VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
+    return user_path(chosen) if chosen else None
 
 
-def inside(folder: Path, relative: str, *, listed_in: str) -> Path:
+def user_path(text: Path | str) -> Path:
+    """Return a path that a user typed, with `~` replaced.
+
+    Example:
+        >>> user_path("~nobody-of-this-name/pets")
+        Traceback (most recent call last):
+        dtpt.errors.DatasetError: There is no home folder for '~nobody-of-this-name/pets'.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise DatasetError(f"There is no home folder for {printable(text)!r}.") from error
+
+
+def read_list(path: Path, *, what: str) -> str:
+    """Read a text file that lists something (classes, pictures, data sets): UTF-8, a regular file.
+
+    Args:
+        path: The file.
+        what: What it is, for messages: "class list".
+    """
+    try:
+        return read_limited(path, _MOST_LIST_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(
+            f"The {what} {printable(path)} is not UTF-8 (byte {error.start}); save it as UTF-8."
+        ) from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise DatasetError(f"The {what} {printable(path)} cannot be read: {reason}.") from error
+
+
+def inside(folder: Path, relative: str, *, listed_in: Path | str) -> Path:
     """Join a path from a file onto its folder, refusing everything that leads out of it.
 
     The check is on the spelling, not on the file system: links that the user has put into the
@@ -28,6 +66,11 @@ def inside(folder: Path, relative: str, *, listed_in: str) -> Path:
         folder: The folder that the path must stay in.
         relative: Path with forward slashes, as it stands in the file.
         listed_in: The file that names the path, for the message.
+
+    Example:
+        >>> inside(Path("pets"), "../secret.jpg", listed_in="list.csv")
+        Traceback (most recent call last):
+        dtpt.errors.DatasetError: list.csv lists the path '../secret.jpg', which does not ...
     """
     parts = PurePosixPath(relative).parts
     unsafe = (
@@ -40,40 +83,72 @@ def inside(folder: Path, relative: str, *, listed_in: str) -> Path:
     )
     if unsafe:
         raise DatasetError(
-            f"{listed_in} lists the path {relative!r}, which does not stay inside {folder}; "
-            "paths must be relative, with forward slashes and without '..'."
+            f"{printable(listed_in)} lists the path {relative!r}, which does not stay inside "
+            f"{printable(folder)}; paths must be relative, with forward slashes and without '..'."
         )
     return folder.joinpath(*parts)
 
 
 def is_image_name(name: str) -> bool:
-    """Tell from the suffix whether a file is meant as an image; hidden files never are."""
+    """Tell from the suffix whether a file is meant as an image; hidden files never are.
+
+    Example:
+        >>> is_image_name("a.JPEG"), is_image_name("notes.txt"), is_image_name("._a.jpg")
+        (True, False, False)
+    """
     return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
 
 
 def subfolders(folder: Path) -> list[str]:
     """Return the names of the visible folders inside `folder`, sorted by code point."""
+    return sorted(e.name for e in _entries(folder) if e.is_dir() and not e.name.startswith("."))
+
+
+def stray_images(folder: Path) -> list[str]:
+    """Return the images that lie in `folder` itself, where only class folders belong."""
+    return sorted(e.name for e in _entries(folder) if is_image_name(e.name) and not e.is_dir())
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+            return list(entries)
     except OSError as error:
-        raise DatasetError(f"Cannot list {folder}: {error.strerror or error}.") from error
+        raise _unlistable(error) from error
 
 
-def image_files(folder: Path) -> Iterator[str]:
-    """Yield the images below `folder` as relative paths with forward slashes, sorted."""
-    found: list[str] = []
-    for parent, names, leaves in os.walk(folder):
+@dataclass(frozen=True)
+class FolderContent:
+    """What lies below a class folder, as sorted relative paths with forward slashes.
+
+    Attributes:
+        images: Files that end like an image.
+        others: Visible files that do not, and linked folders, which are not entered.
+    """
+
+    images: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def folder_content(folder: Path) -> FolderContent:
+    """List a class folder with all folders below it; hidden files and folders do not count."""
+    images, others = [], []
+    for parent, names, leaves in os.walk(folder, onerror=_refuse):
         names[:] = [name for name in names if not name.startswith(".")]
-        found.extend(
-            Path(parent, leaf).relative_to(folder).as_posix()
-            for leaf in leaves
-            if is_image_name(leaf)
-        )
-    yield from sorted(found)
+        base = os.path.relpath(parent, folder)
+        prefix = "" if base == "." else f"{Path(base).as_posix()}/"
+        others += [f"{prefix}{n}/" for n in names if os.path.islink(os.path.join(parent, n))]
+        images += [prefix + leaf for leaf in leaves if is_image_name(leaf)]
+        others += [
+            prefix + leaf for leaf in leaves if not is_image_name(leaf) and not leaf.startswith(".")
+        ]
+    return FolderContent(tuple(sorted(images)), tuple(sorted(others)))
 
 
-def stray_files(folder: Path) -> int:
-    """Count visible images that lie in `folder` itself, where only class folders belong."""
-    with os.scandir(folder) as entries:
-        return sum(1 for entry in entries if entry.is_file() and is_image_name(entry.name))
+def _refuse(error: OSError) -> None:
+    raise _unlistable(error) from error
+
+
+def _unlistable(error: OSError) -> DatasetError:
+    reason = error.strerror or error
+    return DatasetError(f"The folder {printable(error.filename)} cannot be listed: {reason}.")

@@ -4,15 +4,16 @@ A label is always looked up by the folder's *name*. Position in a sorted listing
 is how ImageNet-V2 (folders 0, 1, 10, 100, ...) and ImageNet-A went wrong elsewhere.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dtpt.data.catalog import CatalogEntry
-from dtpt.data.dataset import FileRef, Sample
-from dtpt.data.listing import Listing, naming
-from dtpt.data.paths import image_files, stray_files, subfolders
+from dtpt.data.dataset import FileRef, Sample, sample_id
+from dtpt.data.listing import Listing, counted
+from dtpt.data.named_sets import CatalogEntry
+from dtpt.data.paths import folder_content, stray_images, subfolders
 
 
 def read_tree(folder: Path, labels: Mapping[str, int], *, layout: str) -> Listing:
@@ -24,24 +25,27 @@ def read_tree(folder: Path, labels: Mapping[str, int], *, layout: str) -> Listin
         layout: Recorded in the result.
     """
     present = subfolders(folder)
-    strays = [name for name in present if name not in labels]
+    known = sorted((name for name in present if name in labels), key=labels.__getitem__)
+    contents = {name: folder_content(folder / name) for name in known}
     samples = tuple(
-        Sample(f"{name}/{leaf}", labels[name], FileRef(folder / name / leaf))
-        for name in sorted((name for name in present if name in labels), key=labels.__getitem__)
-        for leaf in image_files(folder / name)
+        Sample(sample_id(f"{name}/{leaf}"), labels[name], FileRef(folder / name / leaf))
+        for name, content in contents.items()
+        for leaf in content.images
     )
-    absent = tuple(folder / name for name in labels if name not in set(present))
-    return Listing(layout, folder, samples, absent, _remarks(folder, strays))
+    others = [f"{name}/{leaf}" for name, content in contents.items() for leaf in content.others]
+    remarks = (
+        *_left_out(
+            [name for name in present if name not in labels], "folder", which="without class"
+        ),
+        *_left_out(stray_images(folder), "picture", which="outside of the class folders"),
+        *_left_out(others, "file", which="of another kind or linked folder"),
+    )
+    absent = tuple(folder / name for name in labels if name not in contents)
+    return Listing(layout, folder, samples, absent, remarks)
 
 
-def _remarks(folder: Path, strays: list[str]) -> tuple[str, ...]:
-    remarks = []
-    if strays:
-        remarks.append(f"{len(strays)} folders are no class and were left out: {naming(strays)}")
-    loose = stray_files(folder)
-    if loose:
-        remarks.append(f"{loose} images lie outside of any class folder and were left out")
-    return tuple(remarks)
+def _left_out(items: list[str], noun: str, *, which: str) -> list[str]:
+    return [f"Left out: {counted(items, noun, which=which)}."] if items else []
 
 
 def find_tree(entry: CatalogEntry, root: Path) -> tuple[str, Path] | None:
@@ -53,7 +57,7 @@ def find_tree(entry: CatalogEntry, root: Path) -> tuple[str, Path] | None:
     best: tuple[int, str, Path] = (0, "", root)
     for place in entry.layouts:
         folder = root / place.folder / place.images
-        hits = len(known.intersection(subfolders(folder))) if folder.is_dir() else 0
+        hits = len(known.intersection(subfolders(folder))) if os.path.isdir(folder) else 0
         if hits > best[0]:
             best = (hits, place.layout, folder)
     return best[1:] if best[0] else None
@@ -71,8 +75,11 @@ def locate_tree(entry: CatalogEntry, root: Path) -> Listing | None:
 def class_key(name: str) -> str:
     """Return a spelling under which folder and class names are compared.
 
-    Case, underscores, hyphens and blanks make no difference: `Annual_Crop_Land` is the class
-    "Annual Crop Land", `polka_dotted` is "polka-dotted".
+    Case, underscores, hyphens and blanks make no difference.
+
+    Example:
+        >>> class_key("Annual_Crop_Land") == class_key("annual crop land")
+        True
     """
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
@@ -86,7 +93,7 @@ def find_class_folders(entry: CatalogEntry, root: Path) -> tuple[Path, dict[str,
     labels = {class_key(name): label for label, name in enumerate(entry.classes)}
     for place in (entry.name, *(place.folder for place in entry.layouts)):
         folder = root / place
-        present = subfolders(folder) if folder.is_dir() else []
+        present = subfolders(folder) if os.path.isdir(folder) else []
         known = {name: labels[class_key(name)] for name in present if class_key(name) in labels}
         if len(known) >= max(2, len(present) / 2) and len(set(known.values())) == len(known):
             return folder, known
@@ -101,7 +108,9 @@ def locate_class_folders(entry: CatalogEntry, root: Path) -> Listing | None:
     folder, labels = found
     listing = read_tree(folder, labels, layout="class-folders")
     absent = [name for label, name in enumerate(entry.classes) if label not in labels.values()]
-    if not absent:
-        return listing
-    remark = f"{len(absent)} classes have no folder: {naming(absent)}"
-    return replace(listing, remarks=(*listing.remarks, remark))
+    remark = [f"Absent: the folders of {counted(absent, 'class')}."] if absent else []
+    unchecked = (
+        f"These are folders named like the classes, and not the files that {entry.split} lists: "
+        "whether they hold test images cannot be checked."
+    )
+    return replace(listing, remarks=(*listing.remarks, *remark, unchecked))

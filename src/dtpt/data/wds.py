@@ -15,10 +15,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtpt.data.dataset import Dataset, Sample
+from dtpt.data.dataset import Dataset, Sample, file_stamp, sample_id
 from dtpt.data.labels import RawLabel, find_class_file, resolve_labels
-from dtpt.data.paths import inside, is_image_name
+from dtpt.data.paths import inside, is_image_name, user_path
 from dtpt.errors import DatasetError, ImageError
+from dtpt.files import open_regular, printable
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -47,11 +48,11 @@ class TarRef:
 
     def read(self) -> bytes:
         """Return the encoded image."""
-        name = f"{self.path}:{self.member}"
+        name = self._name()
         if self.size > _MOST_IMAGE_BYTES:
             raise ImageError(f"{name}: {self.size} bytes are too many for an image.")
         try:
-            with self.path.open("rb") as stream:
+            with open_regular(self.path) as stream:
                 stream.seek(self.offset)
                 data = stream.read(self.size)
         except OSError as error:
@@ -64,11 +65,18 @@ class TarRef:
         """Return the SHA-256 of the encoded image."""
         return hashlib.sha256(self.read()).hexdigest()
 
+    def stamp(self) -> str:
+        """Return the tar file's time of change and size."""
+        return file_stamp(self.path)
+
     def open(self) -> "Image.Image":
         """Decode the image as RGB."""
         from dtpt.images import open_image
 
-        return open_image(self.read(), name=f"{self.path}:{self.member}")
+        return open_image(self.read(), name=self._name())
+
+    def _name(self) -> str:
+        return printable(f"{self.path}:{self.member}")
 
 
 @dataclass
@@ -86,24 +94,33 @@ def load_wds(pattern: str, *, name: str = "") -> Dataset:
         pattern: Path of one shard or a brace pattern.
         name: Name of the data set; `wds:PATTERN` when empty.
     """
-    shards = [Path(path).expanduser() for path in expand_braces(pattern)]
+    shards = [user_path(path) for path in expand_braces(pattern)]
     found = [pair for shard in shards for pair in _shard_samples(shard)]
     if not found:
-        raise DatasetError(f"The shards {pattern} hold no labelled image.")
+        raise DatasetError(f"The shards {printable(pattern)} hold no labelled image.")
     folder = shards[0].parent
     class_file = find_class_file(folder, folder.parent)
-    classes, labels = resolve_labels([raw for _, raw, _ in found], class_file, source=pattern)
+    resolved = resolve_labels([raw for _, raw, _ in found], class_file, source=pattern)
     samples = tuple(
-        Sample(sample_id, label, image)
-        for (sample_id, _, image), label in zip(found, labels, strict=True)
+        Sample(sample_id(path), label, image)
+        for (path, _, image), label in zip(found, resolved.labels, strict=True)
     )
     return Dataset(
-        name=name or f"{SCHEME}{pattern}", classes=classes, samples=samples, source=pattern
+        name=name or f"{SCHEME}{pattern}",
+        classes=resolved.classes,
+        samples=samples,
+        source=pattern,
+        remarks=resolved.remarks,
     )
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{000..011}` (width kept) in every combination, left to right."""
+    """Expand `{a,b}` and `{000..011}` (width kept) in every combination, left to right.
+
+    Example:
+        >>> expand_braces("{a,b}-{08..10}.tar")[:4]
+        ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar']
+    """
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [[piece] if i % 2 == 0 else _alternatives(piece) for i, piece in enumerate(pieces)]
     count = 1
@@ -126,13 +143,13 @@ def _alternatives(piece: str) -> list[str]:
 
 
 def _shard_samples(shard: Path) -> Iterator[tuple[str, RawLabel, TarRef]]:
-    """Yield (sample id, raw label, image) of one shard in the order of the tar file."""
+    """Yield (path of the sample, raw label, image) of one shard in the order of the tar file."""
     for key, record in _records(shard).items():
         if not record.images and record.label is None:
             continue
         if len(record.images) != 1 or record.label is None:
             raise DatasetError(
-                f"{shard}: sample {key!r} has {len(record.images)} images and "
+                f"{printable(shard)}: sample {key!r} has {len(record.images)} images and "
                 f"{'a' if record.label is not None else 'no'} label; one of each was expected."
             )
         yield f"{shard.name}/{key}", record.label, record.images[0]
@@ -141,30 +158,31 @@ def _shard_samples(shard: Path) -> Iterator[tuple[str, RawLabel, TarRef]]:
 def _records(shard: Path) -> dict[str, _Record]:
     records: dict[str, _Record] = {}
     try:
-        with tarfile.open(shard, "r:") as archive:
+        with open_regular(shard) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
                 if not member.isdir():
-                    _add(records, archive, member, shard=shard)
+                    _add(records, member, archive=archive, shard=shard)
     except FileNotFoundError as error:
-        raise DatasetError(f"The shard {shard} does not exist.") from error
+        raise DatasetError(f"The shard {printable(shard)} does not exist.") from error
     except (OSError, tarfile.TarError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise DatasetError(
-            f"{shard} cannot be read as an uncompressed tar file: {error}."
+            f"{printable(shard)} cannot be read as an uncompressed tar file: {reason}."
         ) from error
     return records
 
 
 def _add(
     records: dict[str, _Record],
-    archive: tarfile.TarFile,
     member: tarfile.TarInfo,
     *,
+    archive: tarfile.TarFile,
     shard: Path,
 ) -> None:
     """File one member under its sample; links, devices and sparse files are refused."""
-    inside(shard, member.name, listed_in=str(shard))
+    inside(shard, member.name, listed_in=shard)
     if not member.isreg() or member.issparse():
-        raise DatasetError(f"{shard}: {member.name!r} is a link, device or sparse file.")
+        raise DatasetError(f"{printable(shard)}: {member.name!r} is a link, device or sparse file.")
     folder, slash, leaf = member.name.rpartition("/")
     stem, _, suffix = leaf.partition(".")
     record = records.setdefault(f"{folder}{slash}{stem}", _Record())
@@ -182,13 +200,15 @@ def _label(
     """Read a label; a `json` member without one (other metadata) gives None."""
     stream = archive.extractfile(member)
     if stream is None or member.size > _MOST_LABEL_BYTES:
-        raise DatasetError(f"{shard}: {member.name!r} is no label file.")
+        raise DatasetError(f"{printable(shard)}: {member.name!r} is no label file.")
     try:
         text = stream.read().decode("utf-8")
         if suffix == "cls":
             return text.strip()
         content: Any = json.loads(text)
-    except ValueError as error:
-        raise DatasetError(f"{shard}: {member.name!r} cannot be read: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(
+            f"{printable(shard)}: {member.name!r} cannot be read: {error}."
+        ) from error
     label = content.get("label", content.get("cls")) if isinstance(content, dict) else None
     return label if isinstance(label, str | int) else None

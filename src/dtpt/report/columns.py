@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dtpt.methods import lambda_text, method_title
 
-__all__ = ["FAMILY_TITLES", "METRICS", "METRIC_BY_KEY", "Metric", "lambda_text", "method_title"]
+__all__ = ["METRICS", "METRIC_BY_KEY", "Metric", "lambda_text", "method_title"]
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,3 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 METRIC_BY_KEY = {metric.key: metric for metric in METRICS}
-
-FAMILY_TITLES = {
-    "fine-grained": "Fine-grained classification",
-    "natural-shifts": "Natural distribution shifts",
-}

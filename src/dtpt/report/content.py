@@ -7,8 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dtpt.analysis.results import Analysis
+from dtpt.data import family_title
 from dtpt.report.cells import Block, Gathered
-from dtpt.report.columns import FAMILY_TITLES, METRICS
+from dtpt.report.columns import METRICS
 from dtpt.report.commands import report_command, row_command, run_command
 from dtpt.report.drawing import Drawing, analysis_drawings, block_drawings
 from dtpt.report.intervals import interval_by_bootstrap
@@ -137,7 +138,7 @@ def _content_block(
     )
     sets = tuple(
         (
-            FAMILY_TITLES.get(family, family),
+            family_title(family),
             tuple(
                 set_table(
                     block, family, metric, key=f"{prefix}{family}-{metric.key}", interval=interval

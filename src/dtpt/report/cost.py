@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dtpt.clip.loading.catalog import architecture, catalog
-from dtpt.data.catalog import PAPER_SETS, catalog_entry
+from dtpt.data.named_sets import PAPER_SETS, catalog_entry
 from dtpt.report.reproduction import PlannedRun
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 
 from dtpt.analysis.pareto import pareto_points
 from dtpt.analysis.results import Analysis, DatasetAnalysis, MethodScore
+from dtpt.data import family_title
 from dtpt.metrics import reliability_bins, risk_coverage_curve
 from dtpt.report.cells import Block, CellScore
-from dtpt.report.columns import FAMILY_TITLES, method_title
+from dtpt.report.columns import method_title
 from dtpt.report.figures import (
     confidence_shift,
     dimension_profile,
@@ -89,7 +90,7 @@ def _overview(block: Block, table: Table, family: str, prefix: str) -> Iterable[
     if len(scores) < 2:
         return
     points = pareto_points(scores)
-    title = f"Accuracy and ECE, {FAMILY_TITLES.get(family, family).lower()}"
+    title = f"Accuracy and ECE, {family_title(family).lower()}"
     words = "; ".join(
         f"{row.title} {100 * s.accuracy:.1f} % and {100 * s.ece:.1f} %"
         for row, s in zip(rows, scores, strict=True)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dtpt.data import family_title
 from dtpt.report.cells import Block, Gathered
-from dtpt.report.columns import FAMILY_TITLES, method_title
+from dtpt.report.columns import method_title
 from dtpt.report.names import set_title
 from dtpt.report.tables import Row, Table
 
@@ -39,7 +40,7 @@ def dataset_rows(block: Block) -> list[list[str]]:
     return [
         [
             set_title(name),
-            FAMILY_TITLES.get(entry.family, entry.family),
+            family_title(entry.family),
             f"{entry.classes:,}",
             f"{entry.samples:,}" + (" (limited)" if entry.limit is not None else ""),
             f"{entry.views.get('count', '?')}{' with AugMix' if entry.views.get('augmix') else ''}",

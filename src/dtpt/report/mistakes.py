@@ -120,7 +120,7 @@ def _with_pictures(
 def _open(name: str, presentation: str | None, data_root: Path | None) -> Dataset | None:
     """Load a data set, or None when it is not on this machine."""
     try:
-        return load_dataset(name, data_root=data_root, presentation=presentation, strict=False)
+        return load_dataset(name, data_root=data_root, presentation=presentation, partial=True)
     except DtptError:
         return None
 

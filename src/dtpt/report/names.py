@@ -1,6 +1,6 @@
 """Data sets as people call them."""
 
-from dtpt.data.catalog import PAPER_SETS, catalog_entry
+from dtpt.data.named_sets import NAMED_SETS, catalog_entry
 
 
 def set_title(name: str) -> str:
@@ -12,7 +12,7 @@ def set_title(name: str) -> str:
         >>> set_title("folder:/data/my pets")
         'my pets'
     """
-    if name in PAPER_SETS:
+    if name in NAMED_SETS:
         return catalog_entry(name).title
     style, slash, group = name.partition("/")
     if style in ("openmoji", "openmoji-line"):

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from dtpt.clip.loading.hub import cached_folder
 from dtpt.clip.loading.names import parse_name
 from dtpt.data import DatasetSummary, expand_names, list_datasets
-from dtpt.data.catalog import catalog_entry
-from dtpt.data.loading import expected_places
+from dtpt.data.named_sets import catalog_entry
 from dtpt.data.paths import data_root as resolve_root
+from dtpt.data.places import expected_places
 from dtpt.errors import UnknownName
 
 Kind = Literal["eval", "analysis", "drawing"]

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dtpt.data import family_title
 from dtpt.metrics import Interval
 from dtpt.report.cells import Block, CellScore
-from dtpt.report.columns import FAMILY_TITLES, METRICS, Metric, method_title
+from dtpt.report.columns import METRICS, Metric, method_title
 from dtpt.report.compare import Comparison, compare_mean, compare_set
 from dtpt.report.names import set_title
 from dtpt.runs.spec import method_label
@@ -117,7 +118,7 @@ def family_table(
     ]
     return Table(
         key=key,
-        title=f"{FAMILY_TITLES.get(family, family)}, {block.model}",
+        title=f"{family_title(family)}, {block.model}",
         caption=_mean_caption(block, sets),
         columns=tuple(Column(metric, metric.title) for metric in METRICS),
         rows=ranked(rows, [metric.higher_is_better for metric in METRICS]),
@@ -171,7 +172,7 @@ def prompt_table(blocks: Sequence[Block], family: str, *, key: str) -> Table | N
         group = "trained context" if block.context else f"“{block.template}”"
         rows += ranked([replace(row, group=group) for row in table.rows], higher)
     sets = useful[0].sets_of(family)
-    family_name = FAMILY_TITLES.get(family, family)
+    family_name = family_title(family)
     return Table(
         key=key,
         title=f"Prompt initialisation, {useful[0].model}, {family_name.lower()}",

@@ -59,7 +59,7 @@ def prepare(
     """
     full = list(datasets) if datasets is not None else _load_datasets(options)
     for dataset in full:
-        expand_methods(options.method, options.lambda_, dataset.family)  # before loading weights
+        expand_methods(options.method, options.lambda_, dataset.protocol)  # before loading weights
     loaded = model if model is not None else _load_model(options)
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be told apart.")
@@ -125,7 +125,7 @@ def expand_methods(
 def _task(dataset: Dataset, options: EvalOptions) -> Task:
     return Task(
         dataset=dataset if options.limit is None else dataset.limited(options.limit),
-        methods=expand_methods(options.method, options.lambda_, dataset.family),
+        methods=expand_methods(options.method, options.lambda_, dataset.protocol),
         recipe=ViewRecipe(count=options.views, augmix=dataset.augmix),
     )
 

@@ -40,14 +40,14 @@ class MethodSpec(_Frozen):
 
 
 class DatasetSpec(_Frozen):
-    """A data set with what depends on it: default λ (family) and views (AugMix or not).
+    """A data set with what depends on it: methods with their λ, and views (AugMix or not).
 
     Attributes:
         name: As on the command line; part of every row's key.
         fingerprint: Over class names and sample labels of the whole set, before the limit.
         classes: Number of classes.
         samples: Number of samples to evaluate, after the limit.
-        family: "fine-grained" or "natural-shifts".
+        family: The group under which it stands in tables.
         presentation: Kind of picture (emoji sets only).
         limit: As given; None for the whole set.
         methods: In the order given.
@@ -94,9 +94,11 @@ class RunSpec(_Frozen):
 
     @property
     def hash(self) -> str:
-        """sha256 of what decides the numbers; the model's *name* does not."""
+        """sha256 of what decides the numbers; the model's *name* and a set's family do not."""
         content = self.model_dump(mode="json", by_alias=True)
         del content["model"]["name"]
+        for entry in content["datasets"]:
+            del entry["family"]
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
     def dataset(self, name: str) -> DatasetSpec:

@@ -1,0 +1,123 @@
+"""The catalogue: a file in it is a named set, and only the paper's sets are the paper's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dtpt
+from dtpt.data import FAMILIES, family_title, named_sets
+from dtpt.data.families import family_protocol
+from dtpt.data.named_sets import PAPER_SETS, catalog_entry
+from dtpt.errors import DatasetError, UnknownName
+
+MEDICAL = {
+    "name": "tissue",
+    "title": "Tissue",
+    "family": "medical",
+    "kind": "split",
+    "images": 3,
+    "split": "tissue_split.json",
+    "layouts": [{"layout": "original", "folder": "tissue", "images": "jpg"}],
+    "classes": ["bone", "skin"],
+}
+
+
+@pytest.fixture
+def dropped(tmp_path):
+    """A copy of the package with one more file in its catalogue, and a way to run code with it."""
+    package = tmp_path / "with_tissue" / "dtpt"
+    shutil.copytree(
+        Path(dtpt.__file__).parent, package, ignore=shutil.ignore_patterns("*.pyc", "pocket")
+    )
+    (package / "data" / "catalog" / "tissue.json").write_text(json.dumps(MEDICAL))
+
+    def run(code: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(package.parent), "COLUMNS": "80"}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_file_dropped_into_the_catalogue_is_a_named_set_of_its_own_family(dropped, tmp_path, put):
+    rows = [["a.jpg", 0, "bone"], ["b.jpg", 1, "skin"], ["c.jpg", 1, "skin"]]
+    for path, _, _ in rows:
+        put(tmp_path / "tissue" / "jpg" / path)
+    (tmp_path / "tissue" / "tissue_split.json").write_text(json.dumps({"test": rows}))
+    out = dropped(
+        f"""
+from dtpt.data import DATASETS, GROUPS, expand_names, list_datasets, load_dataset
+from dtpt.report.compare import paper_sets
+from dtpt.report.names import set_title
+from dtpt.report.reproduction import find_target, target_names
+found = load_dataset("tissue", data_root={str(tmp_path)!r})
+print(len(found), found.whole, found.family, found.protocol, [s.label for s in found.samples])
+print("tissue" in DATASETS, expand_names("tissue"), set_title("tissue"))
+print([s.found for s in list_datasets({str(tmp_path)!r}) if s.name == "tissue"])
+print(any("tissue" in members for members in GROUPS.values()), len(GROUPS["all"]))
+planned = [run for name in target_names() for run in find_target(name).runs]
+print(any("tissue" in run.datasets for run in planned))
+print("tissue" in paper_sets("fine-grained") | paper_sets("natural-shifts") | paper_sets("medical"))
+"""
+    ).splitlines()
+    assert out[0] == "3 3 medical fine-grained [0, 1, 1]"
+    assert out[1:3] == ["True ['tissue'] Tissue", "[True]"]
+    assert out[3:] == ["False 15", "False", "False"]
+
+
+def test_a_dropped_set_is_listed_under_its_own_heading(dropped):
+    out = dropped("from dtpt.cli.datasets import list_all; list_all()").splitlines()
+    place = next(n for n, line in enumerate(out) if line.split()[:1] == ["tissue"])
+    assert out[place - 1].strip() == "Medical"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"family": "fine-grained"}, "not one of the paper's sets"),
+        ({"family": "natural-shifts"}, "not one of the paper's sets"),
+        ({"kind": "zip"}, "tissue.json is no catalogue entry: kind"),
+        ({"images": "many"}, "tissue.json is no catalogue entry: images"),
+        ({"name": "folder:x"}, "tissue.json is no catalogue entry: name"),
+        ({"layouts": []}, "tissue.json is no catalogue entry: layouts"),
+        ({"color": "red"}, "tissue.json is no catalogue entry: color"),
+        ({"name": "bone"}, "is called 'bone'"),
+        ({"classes": []}, "names no classes"),
+    ],
+)
+def test_a_wrong_file_in_the_catalogue_is_refused_by_name(change, message, tmp_path, monkeypatch):
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog" / "tissue.json").write_text(json.dumps({**MEDICAL, **change}))
+    monkeypatch.setattr(named_sets, "files", lambda _: tmp_path)
+    monkeypatch.setattr(named_sets, "NAMED_SETS", (*PAPER_SETS, "tissue"))
+    with pytest.raises(DatasetError, match=message):
+        catalog_entry.__wrapped__("tissue")
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(UnknownName, match="eurosat"):
+        catalog_entry("eurosatt")
+
+
+def test_the_table_of_families_says_heading_and_protocol():
+    table = {(f.key, f.title, f.protocol) for f in FAMILIES.values()}
+    assert table == {
+        ("fine-grained", "Fine-grained classification", "fine-grained"),
+        ("natural-shifts", "Natural distribution shifts", "natural-shifts"),
+        ("emoji-colour", "Colour drawings", "fine-grained"),
+        ("emoji-line", "Line art", "natural-shifts"),
+        ("own", "Own pictures", "fine-grained"),
+    }
+    assert (family_title("medical"), family_protocol("medical")) == ("Medical", "fine-grained")
