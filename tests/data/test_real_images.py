@@ -78,6 +78,24 @@ def test_class_folders_as_delivered_have_the_paper_s_labels(name, real_tree):
     assert len(own.classes) == len(entry.classes)
 
 
+@pytest.mark.parametrize("form", ["{number} {name}", "{number:03d}\t{name}", "{name}"])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", SETS)
+def test_real_pictures_in_number_folders_keep_their_class(name, first, form, real_tree, tmp_path):
+    folders = sorted(path for path in (real_tree / name).iterdir() if path.is_dir())
+    numbered = list(enumerate(folders, start=first))
+    for number, folder in numbered:
+        (tmp_path / str(number)).symlink_to(folder)
+    lines = [form.format(number=number, name=folder.name) for number, folder in numbered]
+    if form != "{name}":
+        lines.reverse()  # the number decides, not the line
+    (tmp_path / "classes.txt").write_text("\n".join(lines))
+    dataset = load_dataset(f"folder:{tmp_path}")
+    truth = {str(number): folder.name.replace("_", " ") for number, folder in numbered}
+    wrong = [s.id for s in dataset.samples if dataset.classes[s.label] != truth[s.id.split("/")[0]]]
+    assert (len(dataset), wrong) == (SETS[name], [])
+
+
 def test_every_real_image_can_be_opened(real_tree):
     for name in ("dtd", "oxford_pets"):
         report = check_dataset(name, data_root=real_tree, deep=True)

@@ -1,18 +1,10 @@
 """Data sets: the paper's fifteen, the embedded emoji benchmark, and anybody's own images."""
 
-from dtpt.data.check import (
-    DatasetReport,
-    DatasetSummary,
-    UnreadableImage,
-    check_dataset,
-    list_datasets,
-)
+from dtpt.data.check import DatasetSummary, check_dataset, list_datasets
 from dtpt.data.dataset import Dataset, FileRef, ImageRef, Sample, fingerprint
 from dtpt.data.families import FAMILIES, family_title
 from dtpt.data.loading import DATASETS, GROUPS, expand_names, load_dataset
-from dtpt.data.openmoji import load_openmoji
 from dtpt.data.openmoji_art import PRESENTATIONS, OpenMojiRef
-from dtpt.data.wds import TarRef
 
 __all__ = [
     "DATASETS",
@@ -20,19 +12,15 @@ __all__ = [
     "GROUPS",
     "PRESENTATIONS",
     "Dataset",
-    "DatasetReport",
     "DatasetSummary",
     "FileRef",
     "ImageRef",
     "OpenMojiRef",
     "Sample",
-    "TarRef",
-    "UnreadableImage",
     "check_dataset",
     "expand_names",
     "family_title",
     "fingerprint",
     "list_datasets",
     "load_dataset",
-    "load_openmoji",
 ]
