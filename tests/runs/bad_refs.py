@@ -10,6 +10,9 @@ class DeadlyRef:
     def key(self):
         return "deadly"
 
+    def stamp(self):
+        return "deadly"
+
     def open(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
