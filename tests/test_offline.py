@@ -37,7 +37,7 @@ def test_the_demo_runs_without_a_single_socket(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "out" / "index.html").stat().st_size > 10_000
-    for name in ("Zero-shot", "TPT", "C-TPT", "O-TPT", "D-TPT", "Natural distribution shifts"):
+    for name in ("Zero-shot", "TPT", "C-TPT", "O-TPT", "D-TPT", "Colour drawings", "Line art"):
         assert name in done.stdout
 
 

@@ -298,7 +298,7 @@ def test_family_mean_needs_every_data_set(tiny_model, tmp_path):
     run = evaluate(options, model=tiny_model, datasets=sets)
     document = results_document(run)
     means = [document["results"][d.name]["tpt"]["mean"]["ece"] for d in sets]
-    group = document["groups"]["fine-grained"]
+    group = document["groups"]["own"]
     assert group["datasets"] == [d.name for d in sets]
     assert group["mean"]["tpt"]["ece"] == pytest.approx(sum(means) / 2)
     run.close()
@@ -310,6 +310,6 @@ def test_family_mean_needs_every_data_set(tiny_model, tmp_path):
         )
         connection.commit()
     document = results_document(open_run(tmp_path / "run"))
-    assert "tpt" not in document["groups"]["fine-grained"]["mean"]
-    assert "zero-shot" in document["groups"]["fine-grained"]["mean"]
+    assert "tpt" not in document["groups"]["own"]["mean"]
+    assert "zero-shot" in document["groups"]["own"]["mean"]
     assert document["complete"] is False
