@@ -3,30 +3,16 @@
 import doctest
 import importlib
 import inspect
+import pkgutil
 
 import pytest
 
 from dtpt import metrics
 
-MODULES = [
-    *(
-        f"dtpt.metrics.{name}"
-        for name in (
-            "binning",
-            "bootstrap",
-            "calibration",
-            "reading",
-            "report",
-            "scores",
-            "validation",
-        )
-    ),
-    "dtpt.metrics.selective",
-    "dtpt.report.figures.reliability",
-]
+MODULES = [f"dtpt.metrics.{found.name}" for found in pkgutil.iter_modules(metrics.__path__)]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [*MODULES, "dtpt.report.figures.reliability"])
 def test_examples_of_the_docstrings_hold(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dtpt.metrics import reliability_bins
+from dtpt.metrics import calibrated_band, reliability_bins
 from dtpt.report.figures.reliability import reliability_diagram
 
 
@@ -34,3 +34,15 @@ def test_each_figure_is_independent_of_pyplot() -> None:
     reliability_diagram(reliability_bins([0.9], [True]))
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
+
+
+def test_band_of_a_calibrated_model_is_drawn_on_request() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.4, 1, size=200)
+    data = reliability_bins(confidence, rng.uniform(size=200) < confidence)
+    band = calibrated_band(confidence)
+    _, (upper, _) = reliability_diagram(data, band=band)
+    drawn = upper.containers[-1].lines[2][0].get_segments()
+    used = data.count > 0
+    assert [segment[0, 1] for segment in drawn] == pytest.approx(band.low[used])
+    assert [segment[1, 1] for segment in drawn] == pytest.approx(band.high[used])

@@ -13,15 +13,6 @@ if TYPE_CHECKING:
 Words = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())]
 Switch = Annotated[bool | None, Parameter(negative=())]
 
-# metric, heading, factor: the paper's units
-COLUMNS = (
-    ("accuracy", "Acc. ↑ %", 100.0),
-    ("ece", "ECE ↓ %", 100.0),
-    ("aece", "AECE ↓ %", 100.0),
-    ("mce", "MCE ↓ %", 100.0),
-    ("aurc", "AURC ↓ ×10³", 1000.0),
-)
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -162,18 +153,21 @@ def print_table(run: "Run", results: "list[MethodResult]") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from dtpt.metrics import METRICS, PAPER_METRICS
+
+    columns = [METRICS[key] for key in PAPER_METRICS]
     seeds = ",".join(str(seed) for seed in run.spec.seeds)
     table = Table(title=f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}")
     table.add_column("data set")
     table.add_column("method")
-    for _, heading, _ in COLUMNS:
-        table.add_column(heading, justify="right")
+    for metric in columns:
+        table.add_column(metric.title, justify="right")
     table.add_column("images", justify="right")
     previous = ""
     for result in results:
         name = result.dataset if result.dataset != previous else ""
         previous = result.dataset
-        cells = [_cell(result, metric, factor) for metric, _, factor in COLUMNS]
+        cells = [_cell(result, metric.key, metric.factor) for metric in columns]
         table.add_row(name, result.label, *cells, _images(result))
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)

@@ -6,22 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from dtpt.metrics import CalibrationReport
-    from dtpt.metrics.reading import PredictionFile
-
-# field, printed name, factor and unit of the paper's tables
-ROWS = (
-    ("accuracy", "Accuracy", 100.0, "%"),
-    ("ece", "ECE", 100.0, "%"),
-    ("aece", "AECE", 100.0, "%"),
-    ("mce", "MCE", 100.0, "%"),
-    ("aurc", "AURC (×10³)", 1000.0, ""),
-    ("augrc", "AUGRC (×10³)", 1000.0, ""),
-    ("smooth_ece", "smooth ECE", 100.0, "%"),
-    ("classwise_ece", "classwise ECE", 100.0, "%"),
-    ("brier", "Brier", 1.0, ""),
-    ("nll", "NLL", 1.0, "nats"),
-)
+    from dtpt.metrics import CalibrationReport, Predictions
 
 
 def score(
@@ -37,7 +22,9 @@ def score(
     """Compute calibration metrics from a file of predictions.
 
     The file has columns confidence and correct, or p0, p1, ... and label (NPZ: arrays probabilities
-    and labels). The table is in the paper's units, --json in fractions.
+    and labels). The table is in the paper's units, --json in fractions. The sentence below the
+    table says whether the model is over- or underconfident and whether its calibration error is
+    more than chance gives at this number of samples.
 
     Args:
         file: a .csv, .parquet or .npz file.
@@ -49,83 +36,61 @@ def score(
         json: print one JSON object instead of the table.
     """
     from dtpt.errors import MetricError
-    from dtpt.metrics.reading import read_predictions
+    from dtpt.files import printable
+    from dtpt.metrics import Bootstrap, Conventions, calibration_verdict, report_of
+    from dtpt.metrics.prediction_files import read_predictions
     from dtpt.metrics.validation import SampleError
 
     _check_diagram(diagram)
-    predictions = read_predictions(file)
+    if bootstrap < 0:
+        raise MetricError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
+    conventions = Conventions(bins=bins, aece_bins=aece_bins)
+    drawn = Bootstrap(resamples=bootstrap, seed=seed) if bootstrap else None
+    found = read_predictions(file)
     try:
-        report = _report(predictions, bins, aece_bins, bootstrap, seed)
+        predictions = found.checked()
+        report = report_of(predictions, conventions, bootstrap=drawn)
     except SampleError as error:
-        raise MetricError(f"{file}, {predictions.locate(error.index)}: {error}") from error
+        place = found.locate(error.index)
+        raise MetricError(f"{printable(file)}, {place}: {error}") from error
     except MetricError as error:
-        raise MetricError(f"{file}: {error}") from error
+        raise MetricError(f"{printable(file)}: {error}") from error
     if diagram is not None:
-        _draw(predictions, bins, diagram)
+        _draw(predictions, diagram, bins=bins, title=printable(file.stem))
     if json:
         print(report.model_dump_json(indent=2))
     else:
-        _print_table(report, file.name)
-
-
-def _report(
-    predictions: "PredictionFile", bins: int, aece_bins: int | None, bootstrap: int, seed: int
-) -> "CalibrationReport":
-    from dtpt.errors import MetricError
-    from dtpt.metrics import calibration_report, calibration_report_from_confidence
-
-    if bootstrap < 0:
-        raise MetricError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
-    if predictions.probabilities is not None and predictions.labels is not None:
-        return calibration_report(
-            predictions.probabilities,
-            predictions.labels,
-            bins=bins,
-            aece_bins=aece_bins,
-            resamples=bootstrap,
-            seed=seed,
-        )
-    if predictions.confidence is None or predictions.correct is None:
-        raise MetricError("neither probabilities nor confidences were found.")
-    return calibration_report_from_confidence(
-        predictions.confidence,
-        predictions.correct,
-        bins=bins,
-        aece_bins=aece_bins,
-        resamples=bootstrap,
-        seed=seed,
-    )
+        _print_table(report, printable(file.name))
+        print(calibration_verdict(predictions, conventions))
 
 
 def _check_diagram(path: Path | None) -> None:
     """Refuse an unusable target before any work is done."""
     from dtpt.errors import MetricError
+    from dtpt.files import printable
 
     if path is None:
         return
     if path.suffix.lower() not in (".svg", ".png"):
-        raise MetricError(f"{path}: a diagram is written as .svg or .png.")
+        raise MetricError(f"{printable(path)}: a diagram is written as .svg or .png.")
     if not path.parent.is_dir():
-        raise MetricError(f"{path}: the folder {path.parent} does not exist.")
+        folder = printable(path.parent)
+        raise MetricError(f"{printable(path)}: the folder {folder} does not exist.")
 
 
-def _draw(predictions: "PredictionFile", bins: int, path: Path) -> None:
+def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> None:
     import io
 
     import matplotlib
 
     from dtpt.errors import MetricError
-    from dtpt.files import write_atomically
-    from dtpt.metrics import confidence_and_correct, reliability_bins
+    from dtpt.files import printable, write_atomically
+    from dtpt.metrics import calibrated_band, reliability_bins
     from dtpt.report.figures.reliability import reliability_diagram
 
-    confidence, correct = predictions.confidence, predictions.correct
-    if predictions.probabilities is not None and predictions.labels is not None:
-        confidence, correct = confidence_and_correct(predictions.probabilities, predictions.labels)
-    if confidence is None or correct is None:
-        raise MetricError(f"{predictions.path}: nothing to draw.")
-    data = reliability_bins(confidence, correct, bins=bins)
-    figure, _ = reliability_diagram(data, title=predictions.path.stem)
+    data = reliability_bins(predictions.confidence, predictions.correct, bins=bins)
+    band = calibrated_band(predictions.confidence, bins)
+    figure, _ = reliability_diagram(data, title=title, band=band)
     drawn = io.BytesIO()
     kind = path.suffix.lower().lstrip(".")
     # a fixed salt and no date: the same data give the same bytes
@@ -135,25 +100,28 @@ def _draw(predictions: "PredictionFile", bins: int, path: Path) -> None:
     try:
         write_atomically(path, drawn.getvalue())
     except OSError as error:
-        raise MetricError(f"{path}: cannot be written: {error.strerror}.") from error
+        raise MetricError(f"{printable(path)}: cannot be written: {error.strerror}.") from error
 
 
 def _print_table(report: "CalibrationReport", name: str) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"{name}: {report.n:,} samples, {report.conventions.bins} bins")
+    from dtpt.metrics import METRICS
+
+    title = f"{name}: {report.n:,} samples, {report.conventions.bins} bins"
+    table = Table(title=escape(title))
     table.add_column("metric")
     table.add_column("value", justify="right")
     if report.intervals is not None:
         table.add_column("95 % interval", justify="right")
     table.add_column("unit")
-    for field, label, factor, unit in ROWS:
-        value = getattr(report, field)
-        if value is None:
-            continue
-        interval = (report.intervals or {}).get(field)
-        spread = f"{interval.low * factor:.2f} to {interval.high * factor:.2f}" if interval else ""
+    for key, value in report.metrics.items():
+        metric = METRICS[key]
+        interval = (report.intervals or {}).get(key)
+        ends = (interval.low, interval.high) if interval else ()
+        spread = " to ".join(metric.text(end) for end in ends)
         middle = [spread] if report.intervals is not None else []
-        table.add_row(label, f"{value * factor:.2f}", *middle, unit)
+        table.add_row(metric.heading, metric.text(value), *middle, metric.unit)
     Console().print(table)

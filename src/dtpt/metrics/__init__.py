@@ -10,43 +10,110 @@ from dtpt.metrics.binning import (
     reliability_bins,
     width_edges,
 )
-from dtpt.metrics.bootstrap import Interval, bootstrap_intervals, bootstrap_statistic
+from dtpt.metrics.binomial import (
+    binomial_cdf,
+    binomial_interval,
+    binomial_upper_bound,
+    binomial_upper_bounds,
+    mcnemar,
+)
+from dtpt.metrics.bootstrap import (
+    Interval,
+    bootstrap_draws,
+    bootstrap_intervals,
+    bootstrap_statistic,
+    centred_interval,
+)
 from dtpt.metrics.calibration import aece, classwise_ece, ece, mce, smooth_ece
+from dtpt.metrics.comparison import COMPARED, Comparison, compare, compare_table
+from dtpt.metrics.differences import holm
+from dtpt.metrics.floor import (
+    CalibratedBand,
+    CalibratedEce,
+    calibrated_band,
+    calibrated_ece,
+    ece_floor,
+)
+from dtpt.metrics.isotonic import BrierParts, top_brier_parts
+from dtpt.metrics.pooling import PooledPredictions, pool
+from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.report import (
     Bootstrap,
     CalibrationReport,
-    Conventions,
     calibration_report,
     calibration_report_from_confidence,
+    report_of,
 )
-from dtpt.metrics.scores import accuracy, brier, confidence_and_correct, nll
+from dtpt.metrics.scores import (
+    accuracy,
+    brier,
+    confidence_and_correct,
+    mean_confidence,
+    nll,
+    signed_gap,
+)
 from dtpt.metrics.selective import RiskCoverageCurve, augrc, aurc, risk_coverage_curve
+from dtpt.metrics.table import METRICS, PAPER_METRICS, Metric, score
+from dtpt.metrics.temperature import fit_temperature
+from dtpt.metrics.verdict import calibration_verdict, gap_interval
 
 __all__ = [
+    "COMPARED",
+    "METRICS",
+    "PAPER_METRICS",
     "Bootstrap",
+    "BrierParts",
+    "CalibratedBand",
+    "CalibratedEce",
     "CalibrationReport",
+    "Comparison",
     "Conventions",
     "Interval",
+    "Metric",
+    "PooledPredictions",
+    "Predictions",
     "ReliabilityBins",
     "RiskCoverageCurve",
     "accuracy",
     "aece",
     "augrc",
     "aurc",
+    "binomial_cdf",
+    "binomial_interval",
+    "binomial_upper_bound",
+    "binomial_upper_bounds",
+    "bootstrap_draws",
     "bootstrap_intervals",
     "bootstrap_statistic",
     "brier",
+    "calibrated_band",
+    "calibrated_ece",
     "calibration_report",
     "calibration_report_from_confidence",
+    "calibration_verdict",
+    "centred_interval",
     "classwise_ece",
+    "compare",
+    "compare_table",
     "confidence_and_correct",
     "ece",
+    "ece_floor",
     "equal_mass_bins",
     "equal_width_bins",
+    "fit_temperature",
+    "gap_interval",
+    "holm",
     "mce",
+    "mcnemar",
+    "mean_confidence",
     "nll",
+    "pool",
     "reliability_bins",
+    "report_of",
     "risk_coverage_curve",
+    "score",
+    "signed_gap",
     "smooth_ece",
+    "top_brier_parts",
     "width_edges",
 ]

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from dtpt.metrics.validation import (
     FloatArray,
     IntArray,
+    check_bins,
     check_choice,
     check_confidence,
-    check_count,
     check_pair,
 )
 
@@ -52,7 +52,7 @@ def width_edges(bins: int) -> FloatArray:
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     # linspace multiplies by a rounded step and misses some of these by one ulp
-    return np.arange(check_count(bins, "bins") + 1) / np.float64(bins)
+    return np.arange(check_bins(bins) + 1) / np.float64(bins)
 
 
 def equal_width_bins(
@@ -110,7 +110,7 @@ def equal_mass_bins(
     """
     check_choice(ties, "ties", choices=("together", "stable"))
     values = check_confidence(confidence)
-    check_count(bins, "bins")
+    check_bins(bins)
     order = np.argsort(values, kind="stable")
     rank = np.arange(len(values))
     if ties == "together":

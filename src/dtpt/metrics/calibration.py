@@ -18,13 +18,19 @@ from dtpt.metrics.binning import (
     reliability_bins,
     width_edges,
 )
+from dtpt.metrics.smoothing import (
+    mirrored_spectrum,
+    self_consistent_error,
+    shared_cells,
+    smoothed_error,
+)
 from dtpt.metrics.validation import (
     BoolArray,
     FloatArray,
     IntArray,
     Probabilities,
+    check_bins,
     check_choice,
-    check_count,
     check_pair,
     check_predictions,
     float64_blocks,
@@ -46,7 +52,7 @@ def ece(
         0.325
     """
     values, hits = check_pair(confidence, correct)
-    return _binned_error(equal_width_bins(values, bins, closed=closed), values, hits)
+    return _binned_error(hits - values, equal_width_bins(values, bins, closed=closed))
 
 
 def aece(
@@ -72,10 +78,10 @@ def aece(
         0.05
     """
     values, hits = check_pair(confidence, correct)
-    check_count(bins, "bins")
+    check_bins(bins)
     if drop_smallest:
-        return _aece_without_smallest(values, hits, bins)
-    return _binned_error(equal_mass_bins(values, bins, ties=ties), values, hits)
+        return _aece_without_smallest(values, hits, bins=bins)
+    return _binned_error(hits - values, equal_mass_bins(values, bins, ties=ties))
 
 
 def mce(
@@ -163,47 +169,26 @@ def smooth_ece(
         0.5
     """
     values, hits = check_pair(confidence, correct)
-    spectrum = _residual_spectrum(values, (hits - values) / len(values))
-    if bandwidth is not None:
-        if not 0 <= bandwidth < np.inf:
-            raise MetricError(f"bandwidth is {bandwidth}; expected 0 or more.")
-        return _smoothed_error(spectrum, bandwidth)
-    low, high = 0.0, 1.0  # the error is at most 1, so the crossing lies between
-    for _ in range(34):  # 2**-34 is far below the grid's resolution
-        middle = (low + high) / 2
-        if _smoothed_error(spectrum, middle) > middle:
-            low = middle
-        else:
-            high = middle
-    return high if high > 2**-33 else 0.0
+    left, share = shared_cells(values, grid=SMOOTHING_GRID)
+    mass = (hits - values) / len(values)
+    line = np.zeros((1, SMOOTHING_GRID + 1))
+    line[0] += np.bincount(left, weights=mass * (1 - share), minlength=SMOOTHING_GRID + 1)
+    line[0] += np.bincount(left + 1, weights=mass * share, minlength=SMOOTHING_GRID + 1)
+    spectrum = mirrored_spectrum(line)
+    if bandwidth is None:
+        return float(self_consistent_error(spectrum, tolerance=1e-10)[0])
+    if not 0 <= bandwidth < np.inf:
+        raise MetricError(f"bandwidth is {bandwidth}; expected 0 or more.")
+    return float(smoothed_error(spectrum, np.array([bandwidth]))[0])
 
 
-def _residual_spectrum(position: FloatArray, mass: FloatArray) -> FloatArray:
-    """Return cosine coefficients of the residuals, mirrored at 0 and 1: a circle of length 2."""
-    place = position * SMOOTHING_GRID
-    left = np.minimum(place.astype(np.int64), SMOOTHING_GRID - 1)
-    share = place - left  # each residual is shared between its two neighbours on the grid
-    line = np.bincount(left, weights=mass * (1 - share), minlength=SMOOTHING_GRID + 1)
-    line += np.bincount(left + 1, weights=mass * share, minlength=SMOOTHING_GRID + 1)
-    line[[0, -1]] *= 2  # the mirror image of an end point lies on itself
-    circle = np.concatenate((line, line[-2:0:-1]))  # (2 * grid,)
-    return np.fft.rfft(circle).real
-
-
-def _smoothed_error(spectrum: FloatArray, bandwidth: float) -> float:
-    """Integrate the absolute residual after smoothing: Gaussians multiply coefficients."""
-    frequency = np.pi * np.arange(len(spectrum))
-    smoothed = np.fft.irfft(spectrum * np.exp(-0.5 * (bandwidth * frequency) ** 2))
-    return float(np.abs(smoothed).sum() / 2)  # the circle covers [0, 1] twice
-
-
-def _binned_error(member: IntArray, values: FloatArray, hits: BoolArray) -> float:
+def _binned_error(residual: FloatArray, member: IntArray) -> float:
     """Sum |accuracy - confidence| weighted by bin share, which is |sum of residuals| / n."""
-    gaps = np.bincount(member, weights=hits - values)
-    return float(np.abs(gaps).sum() / len(values))
+    gaps = np.bincount(member, weights=residual)
+    return float(np.abs(gaps).sum() / len(residual))
 
 
-def _aece_without_smallest(values: FloatArray, hits: BoolArray, bins: int) -> float:
+def _aece_without_smallest(values: FloatArray, hits: BoolArray, *, bins: int) -> float:
     count = len(values)
     edges = np.interp(np.linspace(0, count, bins + 1), np.arange(count), np.sort(values))
     member = np.searchsorted(edges, values, side="left") - 1  # (lo, hi]; -1 for the smallest

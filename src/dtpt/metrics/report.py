@@ -1,45 +1,17 @@
 """All metrics of one set of predictions in one frozen, serialisable record."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from dtpt.metrics.binning import Closed, MassTies
 from dtpt.metrics.bootstrap import Interval, bootstrap_intervals
-from dtpt.metrics.calibration import aece, classwise_errors, ece, mce, smooth_ece
-from dtpt.metrics.scores import brier_losses, nll_losses, top_prediction
-from dtpt.metrics.selective import RankTies, risk_coverage_curve
-from dtpt.metrics.validation import BoolArray, FloatArray, check_pair, check_predictions
-
-
-class Conventions(BaseModel):
-    """The choices behind the numbers; the defaults are the paper's.
-
-    Attributes:
-        bins: equal-width bins of ECE, MCE and classwise ECE.
-        closed: the end of a bin that belongs to it.
-        aece_bins: equal-mass bins of AECE; `None` for the same number as `bins`.
-        aece_ties: see `equal_mass_bins`.
-        drop_smallest: O-TPT's quirk, see `aece`.
-        aurc_ties: see `risk_coverage_curve`.
-        nll_floor: see `nll`.
-
-    Example:
-        >>> Conventions().bins
-        20
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    bins: int = 20
-    closed: Closed = "right"
-    aece_bins: int | None = None
-    aece_ties: MassTies = "together"
-    drop_smallest: bool = False
-    aurc_ties: RankTies = "average"
-    nll_floor: float = 1e-12
+from dtpt.metrics.predictions import Conventions, Predictions
+from dtpt.metrics.selective import RankTies
+from dtpt.metrics.table import score
 
 
 class Bootstrap(BaseModel):
@@ -58,30 +30,45 @@ class Bootstrap(BaseModel):
 
 
 class CalibrationReport(BaseModel):
-    """Metrics as fractions (NLL in nats); `None` where only confidences were known.
+    """Metrics as fractions (NLL in nats), each an attribute under its key in `METRICS`.
+
+    A metric that the predictions do not allow (NLL from confidences alone) is absent.
 
     Attributes:
         n: number of samples.
-        intervals: confidence interval by metric name, `None` without bootstrap. Smooth and
-            classwise ECE have none, nor has a metric under a convention that is not the default.
+        conventions: the choices behind the numbers.
+        bootstrap: how the intervals were drawn, `None` without them.
+        intervals: confidence interval by metric, `None` without bootstrap. Metrics that cannot be
+            resampled have none, nor has one under a convention that is not the default.
+
+    Example:
+        >>> report = calibration_report_from_confidence([0.9, 0.6], [True, False])
+        >>> report.accuracy, report.metrics["accuracy"], "nll" in report.metrics
+        (0.5, 0.5, False)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, float] = Field(init=False)
 
     n: int
-    accuracy: float
-    ece: float
-    aece: float
-    mce: float
-    aurc: float
-    augrc: float
-    smooth_ece: float
-    brier: float | None = None
-    nll: float | None = None
-    classwise_ece: float | None = None
     conventions: Conventions = Conventions()
     bootstrap: Bootstrap | None = None
     intervals: dict[str, Interval] | None = None
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float: ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics by key, in the order of printing."""
+        return dict(self.__pydantic_extra__)
+
+    @model_serializer(mode="wrap")
+    def _metrics_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Put the numbers before the conventions: people read these files too."""
+        fields: dict[str, Any] = handler(self)
+        return {"n": fields["n"], **self.metrics, **fields}
 
 
 def calibration_report(
@@ -123,7 +110,6 @@ def calibration_report(
         >>> report.n, round(report.accuracy, 3), round(report.ece, 3)
         (3, 0.667, 0.333)
     """
-    rows, truth = check_predictions(probabilities, labels)
     conventions = Conventions(
         bins=bins,
         closed=closed,
@@ -133,14 +119,9 @@ def calibration_report(
         aurc_ties=aurc_ties,
         nll_floor=nll_floor,
     )
-    losses = {"brier": brier_losses(rows, truth), "nll": nll_losses(rows, truth, floor=nll_floor)}
-    confidence, correct = top_prediction(rows, truth)
-    classwise = classwise_errors(rows, truth, bins=bins, closed=closed).mean()
-    return _build(
-        (confidence, correct),
+    return report_of(
+        Predictions.from_probabilities(probabilities, labels),
         conventions,
-        losses=losses,
-        classwise=float(classwise),
         bootstrap=Bootstrap(resamples=resamples, level=level, seed=seed) if resamples else None,
     )
 
@@ -165,8 +146,8 @@ def calibration_report_from_confidence(
 
     Example:
         >>> report = calibration_report_from_confidence([0.9, 0.6], [True, False])
-        >>> report.accuracy, report.brier
-        (0.5, None)
+        >>> report.accuracy, round(report.signed_gap, 3)
+        (0.5, 0.25)
     """
     conventions = Conventions(
         bins=bins,
@@ -176,75 +157,33 @@ def calibration_report_from_confidence(
         drop_smallest=drop_smallest,
         aurc_ties=aurc_ties,
     )
-    return _build(
-        check_pair(confidence, correct),
+    return report_of(
+        Predictions.from_confidence(confidence, correct),
         conventions,
-        losses={},
-        classwise=None,
         bootstrap=Bootstrap(resamples=resamples, level=level, seed=seed) if resamples else None,
     )
 
 
-def _build(
-    pair: tuple[FloatArray, BoolArray],
-    conventions: Conventions,
+def report_of(
+    predictions: Predictions,
+    conventions: Conventions | None = None,
     *,
-    losses: Mapping[str, FloatArray],
-    classwise: float | None,
-    bootstrap: Bootstrap | None,
+    bootstrap: Bootstrap | None = None,
 ) -> CalibrationReport:
-    confidence, correct = pair
-    bins, closed = conventions.bins, conventions.closed
-    curve = risk_coverage_curve(confidence, correct, ties=conventions.aurc_ties)
-    adaptive = aece(
-        confidence,
-        correct,
-        bins=bins if conventions.aece_bins is None else conventions.aece_bins,
-        ties=conventions.aece_ties,
-        drop_smallest=conventions.drop_smallest,
-    )
-    return CalibrationReport(
-        n=len(confidence),
-        accuracy=float(correct.mean()),
-        ece=ece(confidence, correct, bins=bins, closed=closed),
-        aece=adaptive,
-        mce=mce(confidence, correct, bins=bins, closed=closed),
-        aurc=curve.aurc,
-        augrc=curve.augrc,
-        smooth_ece=smooth_ece(confidence, correct),
-        brier=_mean(losses.get("brier")),
-        nll=_mean(losses.get("nll")),
-        classwise_ece=classwise,
-        conventions=conventions,
-        bootstrap=bootstrap,
-        intervals=_intervals(pair, conventions, losses, bootstrap) if bootstrap else None,
-    )
+    """Compute every metric that the predictions allow.
 
-
-def _mean(values: FloatArray | None) -> float | None:
-    return None if values is None else float(values.mean())
-
-
-def _intervals(
-    pair: tuple[FloatArray, BoolArray],
-    conventions: Conventions,
-    losses: Mapping[str, FloatArray],
-    bootstrap: Bootstrap,
-) -> dict[str, Interval]:
-    found = bootstrap_intervals(
-        *pair,
-        generator=np.random.default_rng(bootstrap.seed),
-        losses=losses,
-        bins=conventions.bins,
-        closed=conventions.closed,
-        aece_bins=conventions.aece_bins,
-        resamples=bootstrap.resamples,
-        level=bootstrap.level,
-    )
-    # The resampling knows the default conventions only: better no interval than a wrong one.
-    unknown = set()
-    if conventions.drop_smallest or conventions.aece_ties != "together":
-        unknown.add("aece")
-    if conventions.aurc_ties != "average":
-        unknown |= {"aurc", "augrc"}
-    return {name: interval for name, interval in found.items() if name not in unknown}
+    Example:
+        >>> report_of(Predictions.from_confidence([0.9, 0.6], [True, False])).n
+        2
+    """
+    chosen = conventions or Conventions()
+    fields: dict[str, Any] = {"n": len(predictions), "conventions": chosen, "bootstrap": bootstrap}
+    if bootstrap is not None:
+        fields["intervals"] = bootstrap_intervals(
+            predictions,
+            generator=np.random.default_rng(bootstrap.seed),
+            conventions=chosen,
+            resamples=bootstrap.resamples,
+            level=bootstrap.level,
+        )
+    return CalibrationReport.model_validate(fields | score(predictions, chosen))

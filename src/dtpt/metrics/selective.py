@@ -67,7 +67,7 @@ def risk_coverage_curve(
     check_choice(ties, "ties", choices=("average", "stable"))
     order = np.argsort(-values, kind="stable")
     threshold = values[order]
-    errors = _accumulated_errors(threshold, hits[order], ties)
+    errors = _accumulated_errors(threshold, hits[order], ties=ties)
     accepted = np.arange(1, len(values) + 1)
     return RiskCoverageCurve(
         coverage=accepted / len(values),
@@ -106,7 +106,7 @@ def augrc(
     return risk_coverage_curve(confidence, correct, ties=ties).augrc
 
 
-def _accumulated_errors(threshold: FloatArray, hits: BoolArray, ties: RankTies) -> FloatArray:
+def _accumulated_errors(threshold: FloatArray, hits: BoolArray, *, ties: RankTies) -> FloatArray:
     """Return the (expected) number of errors among the first k samples, k = 1..n."""
     exact = np.cumsum(~hits).astype(np.float64)
     if ties == "stable":

@@ -4,6 +4,7 @@ Accepted are anything `numpy.asarray` can read: lists, arrays, CPU tensors. Ever
 `MetricError` that says which argument and, where one sample is at fault, its index from 0.
 """
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,10 @@ RANGE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3
 # Probabilities converted to float64 at a time.
 BLOCK = 2**18
+# More bins than this are a slip of the hand; every bin takes memory, in classwise ECE per class.
+MOST_BINS = 10_000
+# All draws of all metrics are kept until the end.
+MOST_RESAMPLES = 100_000
 
 
 class SampleError(MetricError):
@@ -49,7 +54,7 @@ def read_array(values: npt.ArrayLike, name: str, *, dimensions: int) -> npt.NDAr
     return array
 
 
-def check_same_length(first: int, second: int, names: tuple[str, str]) -> None:
+def check_same_length(first: int, second: int, *, names: tuple[str, str]) -> None:
     """Refuse two arguments that describe different numbers of samples."""
     if first != second:
         raise MetricError(f"{names[0]} has {first} samples but {names[1]} has {second}.")
@@ -57,11 +62,21 @@ def check_same_length(first: int, second: int, names: tuple[str, str]) -> None:
 
 def check_confidence(values: npt.ArrayLike) -> FloatArray:
     """Return confidences as float64 in [0, 1]; at most 1e-6 outside is taken for rounding."""
-    array = read_array(values, "confidence", dimensions=1).astype(np.float64)
+    return check_share(values, "confidence")
+
+
+def check_share(values: npt.ArrayLike, name: str) -> FloatArray:
+    """Return fractions as float64 in [0, 1]; at most 1e-6 outside is taken for rounding.
+
+    Example:
+        >>> check_share([0.5, 1.0000001], "confidence").tolist()
+        [0.5, 1.0]
+    """
+    array = read_array(values, name, dimensions=1).astype(np.float64)
     inside = (array >= -RANGE_TOLERANCE) & (array <= 1 + RANGE_TOLERANCE)  # False for NaN
     if not inside.all():
         index = int(np.argmin(inside))
-        raise SampleError(f"confidence[{index}] is {array[index]}; expected 0 to 1.", index)
+        raise SampleError(f"{name}[{index}] is {array[index]}; expected 0 to 1.", index)
     return np.clip(array, 0.0, 1.0)
 
 
@@ -80,7 +95,7 @@ def check_correct(values: npt.ArrayLike) -> BoolArray:
 def check_pair(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
     """Check confidence and correctness of the same samples."""
     checked = check_confidence(confidence), check_correct(correct)
-    check_same_length(len(checked[0]), len(checked[1]), ("confidence", "correct"))
+    check_same_length(len(checked[0]), len(checked[1]), names=("confidence", "correct"))
     return checked
 
 
@@ -96,7 +111,7 @@ def check_probabilities(values: npt.ArrayLike) -> Probabilities:
     sums = array.sum(axis=1, dtype=np.float64)  # (samples,); NaN and infinity survive the sum
     good = np.abs(sums - 1) <= SUM_TOLERANCE
     if not good.all():
-        _refuse_row(array, sums, int(np.argmin(good)))
+        _refuse_row(array, sums, row=int(np.argmin(good)))
     if array.min() < 0:
         row, column = np.unravel_index(int(np.argmax(array < 0)), array.shape)
         raise SampleError(
@@ -105,7 +120,7 @@ def check_probabilities(values: npt.ArrayLike) -> Probabilities:
     return array
 
 
-def _refuse_row(array: Probabilities, sums: FloatArray, row: int) -> None:
+def _refuse_row(array: Probabilities, sums: FloatArray, *, row: int) -> None:
     bad = ~np.isfinite(array[row]) | (array[row] < 0)
     if bad.any():
         column = int(np.argmax(bad))
@@ -149,14 +164,56 @@ def check_predictions(
     """Check class probabilities and labels of the same samples."""
     rows = check_probabilities(probabilities)
     truth = check_labels(labels, classes=rows.shape[1])
-    check_same_length(len(rows), len(truth), ("probabilities", "labels"))
+    check_same_length(len(rows), len(truth), names=("probabilities", "labels"))
     return rows, truth
 
 
-def check_count(value: int, name: str) -> int:
-    """Refuse a number of bins or resamples below one."""
-    if value < 1:
-        raise MetricError(f"{name} is {value}; expected at least 1.")
+def check_count(value: int, name: str, *, most: int | None = None) -> int:
+    """Refuse a number below one, above `most`, or that is no whole number.
+
+    Example:
+        >>> check_count(20, "bins", most=10_000)
+        20
+    """
+    limit = "at least 1" if most is None else f"1 to {most:,}"
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise MetricError(f"{name} is {value!r}; expected a whole number.") from None
+    if count < 1 or (most is not None and count > most):
+        raise MetricError(f"{name} is {value}; expected {limit}.")
+    return count
+
+
+def check_bins(value: int, name: str = "bins") -> int:
+    """Refuse an impossible or absurd number of bins.
+
+    Example:
+        >>> check_bins(20)
+        20
+    """
+    return check_count(value, name, most=MOST_BINS)
+
+
+def check_resamples(value: int) -> int:
+    """Refuse an impossible or absurd number of bootstrap resamples.
+
+    Example:
+        >>> check_resamples(1000)
+        1000
+    """
+    return check_count(value, "resamples", most=MOST_RESAMPLES)
+
+
+def check_level(value: float) -> float:
+    """Refuse a confidence level that is not strictly between 0 and 1.
+
+    Example:
+        >>> check_level(0.95)
+        0.95
+    """
+    if not 0 < value < 1:
+        raise MetricError(f"level is {value}; expected between 0 and 1, such as 0.95.")
     return value
 
 

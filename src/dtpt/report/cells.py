@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.metrics import aece, aurc, ece, mce
+from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.runs.spec import DatasetSpec, RunSpec, method_label
 from dtpt.runs.store import MAIN_STORE
 
@@ -82,20 +82,15 @@ class CellScore:
         return values
 
     @cached_property
-    def metrics(self) -> dict[str, float]:
-        """The metrics of the tables by name, as fractions."""
-        confidence, correct = self.confidence, self.correct
-        return {
-            "accuracy": float(correct.mean()),
-            "ece": ece(confidence, correct),
-            "aece": aece(confidence, correct),
-            "mce": mce(confidence, correct),
-            "aurc": aurc(confidence, correct),
-        }
+    def predictions(self) -> Predictions:
+        """What its metrics are computed from."""
+        return Predictions.from_confidence(self.confidence, self.correct)
 
     def metric(self, name: str) -> float:
-        """Return one metric of the tables as a fraction."""
-        return self.metrics[name]
+        """Return one metric as a fraction, computed once."""
+        predictions = self.predictions
+        function = METRICS[name].function
+        return predictions.once(("metric", name), lambda: function(predictions, Conventions()))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dtpt.metrics import Metric
 from dtpt.report.cells import Block
-from dtpt.report.columns import Metric
 from dtpt.report.paper import (
     PaperNumber,
     backbone_of,

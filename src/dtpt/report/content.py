@@ -9,7 +9,7 @@ from pathlib import Path
 from dtpt.analysis.results import Analysis
 from dtpt.data import family_title
 from dtpt.report.cells import Block, Gathered
-from dtpt.report.columns import METRICS
+from dtpt.report.columns import COLUMNS
 from dtpt.report.commands import report_command, row_command, run_command
 from dtpt.report.drawing import Drawing, analysis_drawings, block_drawings
 from dtpt.report.intervals import interval_by_bootstrap
@@ -143,7 +143,7 @@ def _content_block(
                 set_table(
                     block, family, metric, key=f"{prefix}{family}-{metric.key}", interval=interval
                 )
-                for metric in METRICS
+                for metric in COLUMNS
             ),
         )
         for family in block.families

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dtpt.metrics import Interval
-from dtpt.metrics.bootstrap import bootstrap_draws, percentile_interval
+from dtpt.metrics import PAPER_METRICS, Interval, bootstrap_draws, centred_interval
 from dtpt.report.cells import CellScore
 from dtpt.report.tables import FloatArray, IntervalOf
 
@@ -28,8 +27,8 @@ def interval_by_bootstrap(resamples: int, *, level: float = 0.95, seed: int = 0)
         if id(cell) not in known:
             name = [seed, *cell.dataset.encode()]
             known[id(cell)] = bootstrap_draws(
-                cell.confidence,
-                cell.correct,
+                cell.predictions,
+                PAPER_METRICS,
                 generator=np.random.default_rng(name),
                 resamples=resamples,
             )
@@ -37,6 +36,7 @@ def interval_by_bootstrap(resamples: int, *, level: float = 0.95, seed: int = 0)
 
     def interval(cells: Sequence[Sequence[CellScore]], metric: str) -> Interval | None:
         per_set = [np.mean([draws(cell)[metric] for cell in row], axis=0) for row in cells]
-        return percentile_interval(np.mean(per_set, axis=0), level=level)
+        estimate = np.mean([np.mean([cell.metric(metric) for cell in row]) for row in cells])
+        return centred_interval(np.mean(per_set, axis=0), float(estimate), level=level)
 
     return interval

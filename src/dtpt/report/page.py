@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 
 from dtpt.report.analysis_tables import analysis_tables
-from dtpt.report.columns import METRICS, method_title
+from dtpt.report.columns import COLUMNS, method_title
 from dtpt.report.content import Content, ContentBlock
 from dtpt.report.drawing import Drawing
 from dtpt.report.facts import block_facts, dataset_rows, environment_facts, summary_sentences
@@ -134,7 +134,7 @@ def _per_set(content: Content) -> str:
 
 
 def _listed(tables: Sequence[object]) -> str:
-    return ", ".join(metric.heading for metric in METRICS[: len(tables)])
+    return ", ".join(metric.heading for metric in COLUMNS[: len(tables)])
 
 
 def _figures(drawings: Sequence[Drawing], *, start: int) -> str:
@@ -181,7 +181,7 @@ def _mistakes(content: Content) -> str:
 
 
 def _reading() -> str:
-    facts = [(metric.title, metric.meaning) for metric in METRICS]
+    facts = [(metric.title, metric.meaning) for metric in COLUMNS]
     return facts_html(facts) + (
         "<p>Best of a column is bold, second best underlined. Calibration errors use 20 bins, open "
         "below and closed above; ties in confidence are averaged in AURC. Confidence is the "

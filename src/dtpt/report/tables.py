@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.data import family_title
-from dtpt.metrics import Interval
+from dtpt.metrics import Interval, Metric
 from dtpt.report.cells import Block, CellScore
-from dtpt.report.columns import METRICS, Metric, method_title
+from dtpt.report.columns import COLUMNS, method_title
 from dtpt.report.compare import Comparison, compare_mean, compare_set
 from dtpt.report.names import set_title
 from dtpt.runs.spec import method_label
@@ -27,8 +27,8 @@ IntervalOf = Callable[[Sequence[Sequence[CellScore]], str], Interval | None]
 """Confidence interval of a mean over (sets × seeds) cells, by metric; None when not asked for."""
 
 INTERVAL_NOTE = (
-    "In brackets: 95 % of bootstrap draws over pictures. Calibration errors of few pictures are "
-    "biased upward, and drawn again more so: such an interval may lie above the value."
+    "In brackets: 95 % of bootstrap draws over pictures, centred on the value. Calibration errors "
+    "of few pictures are biased upward, drawn again more so; the interval shows their spread."
 )
 
 
@@ -111,7 +111,7 @@ def family_table(
             method_title(method, lambda_),
             tuple(
                 _entry(block, sets, method, lambda_, metric, interval=interval)
-                for metric in METRICS
+                for metric in COLUMNS
             ),
         )
         for method, lambda_ in block.labels_of(sets)
@@ -120,8 +120,8 @@ def family_table(
         key=key,
         title=f"{family_title(family)}, {block.model}",
         caption=_mean_caption(block, sets),
-        columns=tuple(Column(metric, metric.title) for metric in METRICS),
-        rows=ranked(rows, [metric.higher_is_better for metric in METRICS]),
+        columns=tuple(Column(metric, metric.title) for metric in COLUMNS),
+        rows=ranked(rows, [metric.higher_is_better for metric in COLUMNS]),
         sets=sets,
         notes=_notes(rows, block, sets),
     )
@@ -165,7 +165,7 @@ def prompt_table(blocks: Sequence[Block], family: str, *, key: str) -> Table | N
     prompts = {(block.template, block.context) for block in useful}
     if len(prompts) < 2 or len({block.sets_of(family) for block in useful}) > 1:
         return None
-    higher = [metric.higher_is_better for metric in METRICS]
+    higher = [metric.higher_is_better for metric in COLUMNS]
     rows: list[Row] = []
     for block in useful:
         table = family_table(block, family, key=key)
@@ -177,7 +177,7 @@ def prompt_table(blocks: Sequence[Block], family: str, *, key: str) -> Table | N
         key=key,
         title=f"Prompt initialisation, {useful[0].model}, {family_name.lower()}",
         caption=f"{_mean_caption(useful[0], sets)} Best and second best within each prompt.",
-        columns=tuple(Column(metric, metric.title) for metric in METRICS),
+        columns=tuple(Column(metric, metric.title) for metric in COLUMNS),
         rows=tuple(rows),
         sets=sets,
     )
@@ -247,7 +247,7 @@ def _missing(found: dict[str, list[CellScore | None]], seeds: Sequence[int]) -> 
     return f"incomplete: {'; '.join(problems[:2])}{more}"
 
 
-def ranked(rows: Sequence[Row], higher: Sequence[bool]) -> tuple[Row, ...]:
+def ranked(rows: Sequence[Row], higher: Sequence[bool | None]) -> tuple[Row, ...]:
     """Mark best and second best of every column; a single row is compared with nothing."""
     if len(rows) < 2:
         return tuple(rows)
@@ -263,8 +263,10 @@ def ranked(rows: Sequence[Row], higher: Sequence[bool]) -> tuple[Row, ...]:
     )
 
 
-def _ranks(values: Sequence[float | None], higher: bool) -> list[int]:
+def _ranks(values: Sequence[float | None], higher: bool | None) -> list[int]:
     """Return 1 for the best value and those equal to it as printed, 2 for the next, else 0."""
+    if higher is None:
+        return [0] * len(values)
     shown = [None if value is None else round(value, 6) for value in values]
     distinct = sorted({value for value in shown if value is not None}, reverse=higher)
     if len([value for value in shown if value is not None]) < 2:

@@ -12,17 +12,12 @@ from typing import Any
 
 from dtpt.errors import RunError
 from dtpt.files import write_atomically
+from dtpt.metrics.table import metrics_with
 from dtpt.runs.reading import Run
 from dtpt.runs.schema import Cell
-from dtpt.runs.summary import (
-    HIGHER_IS_BETTER,
-    MethodResult,
-    mean_over_datasets,
-    score_methods,
-)
+from dtpt.runs.summary import MethodResult, mean_over_datasets, score_methods
 
 FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
-UNITS = dict.fromkeys(HIGHER_IS_BETTER, "fraction") | {"nll": "nats"}
 
 
 def results_document(run: Run) -> dict[str, Any]:
@@ -33,6 +28,7 @@ def results_document(run: Run) -> dict[str, Any]:
     methods = score_methods(run)
     counts = {name: _sample_counts(run, name) for name in run.datasets}
     environments = _environments(run)
+    metrics = metrics_with("confidence", "label")
     return {
         "results": {
             name: {m.label: _method_entry(m) for m in methods if m.dataset == name}
@@ -43,8 +39,8 @@ def results_document(run: Run) -> dict[str, Any]:
             entry.name: entry.model_dump(mode="json", by_alias=True) for entry in run.spec.datasets
         },
         "versions": {"dtpt": run.spec.code_version, "spec": run.spec.format},
-        "higher_is_better": dict(HIGHER_IS_BETTER),
-        "units": UNITS,
+        "higher_is_better": {metric.key: metric.higher_is_better for metric in metrics},
+        "units": {metric.key: metric.file_unit for metric in metrics},
         "n-samples": counts,
         "config": run.spec.model_dump(mode="json", by_alias=True),
         "fingerprints": {

@@ -5,23 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtpt.metrics import CalibrationReport, calibration_report_from_confidence
+from dtpt.metrics import CalibrationReport, Predictions, report_of
 from dtpt.runs.reading import Rows, Run
 from dtpt.runs.schema import Cell
-
-# metrics of the tables, with whether more is better; all fractions (NLL in nats)
-HIGHER_IS_BETTER: Mapping[str, bool] = {
-    "accuracy": True,
-    "ece": False,
-    "aece": False,
-    "mce": False,
-    "aurc": False,
-    "augrc": False,
-    "smooth_ece": False,
-    "brier": False,
-    "nll": False,
-}
-NLL_FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,10 +30,8 @@ class CellResult:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the tables as fractions, by name; empty without rows."""
-        if self.report is None:
-            return {}
-        return {name: getattr(self.report, name) for name in HIGHER_IS_BETTER}
+        """All metrics as fractions (NLL in nats), by key; empty without rows."""
+        return {} if self.report is None else dict(self.report.metrics)
 
 
 @dataclass(frozen=True)
@@ -74,14 +58,20 @@ class MethodResult:
         return all(r.effective + r.failed == r.expected for r in self.seeds.values())
 
 
+def predictions_of(rows: Rows) -> Predictions:
+    """Return rows as what metrics and comparisons are computed from; there must be some."""
+    return Predictions.from_confidence(
+        rows.confidence,
+        rows.correct,
+        p_label=rows.p_label,
+        sum_squares=rows.sum_squares,
+        samples=rows.ids,
+    )
+
+
 def score_rows(rows: Rows) -> CalibrationReport | None:
-    """Compute the metrics of some rows; Brier and NLL from the stored sums."""
-    if len(rows) == 0:
-        return None
-    report = calibration_report_from_confidence(rows.confidence, rows.correct)
-    brier = np.maximum(rows.sum_squares - 2 * rows.p_label + 1, 0.0).mean()
-    nll = -np.log(np.clip(rows.p_label, NLL_FLOOR, 1.0)).mean()
-    return report.model_copy(update={"brier": float(brier), "nll": float(nll)})
+    """Compute the metrics of some rows; None where there are none."""
+    return report_of(predictions_of(rows)) if len(rows) else None
 
 
 def score_cells(run: Run, cells: Iterable[Cell] | None = None) -> list[CellResult]:
@@ -110,7 +100,7 @@ def _spread(metrics: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], d
     """Return mean and sample standard deviation by metric; nothing where a seed has none."""
     if not all(metrics):
         return {}, {}
-    columns = {name: np.array([entry[name] for entry in metrics]) for name in HIGHER_IS_BETTER}
+    columns = {name: np.array([entry[name] for entry in metrics]) for name in metrics[0]}
     mean = {name: float(values.mean()) for name, values in columns.items()}
     if len(metrics) < 2:
         return mean, {}
@@ -126,7 +116,6 @@ def mean_over_datasets(results: Sequence[MethodResult]) -> dict[str, dict[str, f
         parts = [result for result in results if result.label == label]
         if len(parts) == len(datasets) and all(part.mean for part in parts):
             found[label] = {
-                name: float(np.mean([part.mean[name] for part in parts]))
-                for name in HIGHER_IS_BETTER
+                name: float(np.mean([part.mean[name] for part in parts])) for name in parts[0].mean
             }
     return found

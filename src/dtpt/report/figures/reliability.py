@@ -11,13 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dtpt.metrics import ReliabilityBins
+from dtpt.metrics import CalibratedBand, ReliabilityBins
 from dtpt.report.figures.style import BLUE, GREY, INK, ORANGE, add_legend, new_figure, tidy
 
 AxesPair = tuple[Axes, Axes]
 
 
-def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> tuple[Figure, AxesPair]:
+def reliability_diagram(
+    bins: ReliabilityBins, *, title: str = "", band: CalibratedBand | None = None
+) -> tuple[Figure, AxesPair]:
     """Draw accuracy per confidence bin above a histogram of confidence.
 
     The figure belongs to no pyplot session: save it with `figure.savefig(path)`.
@@ -25,6 +27,8 @@ def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> tuple[Figu
     Args:
         bins: what `dtpt.metrics.reliability_bins` returns.
         title: shown above the diagram; empty for none.
+        band: what `dtpt.metrics.calibrated_band` returns for the same bins: where the accuracy of a
+            perfectly calibrated model would lie; bars that end inside are explained by chance.
 
     Returns:
         The figure and its two axes, diagram and histogram.
@@ -40,6 +44,8 @@ def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> tuple[Figu
         2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1}
     )
     _draw_pair(upper, lower, bins, title=title)
+    if band is not None:
+        _draw_band(upper, bins, band)
     add_legend(upper, loc="upper left")
     add_legend(lower)
     return figure, (upper, lower)
@@ -118,6 +124,23 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
+
+
+def _draw_band(axes: Axes, bins: ReliabilityBins, band: CalibratedBand) -> None:
+    """Mark the accuracies of a perfectly calibrated model by an upright bracket in each bin."""
+    used = bins.count > 0
+    middle = (bins.edges[:-1] + bins.edges[1:])[used] / 2
+    low, high = band.low[used], band.high[used]
+    axes.errorbar(
+        middle,
+        (low + high) / 2,
+        yerr=(high - low) / 2,
+        fmt="none",
+        ecolor=INK,
+        elinewidth=1.0,
+        capsize=2.0,
+        label="calibrated: 90 %",
+    )
 
 
 def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:

@@ -1,6 +1,7 @@
 """`dtpt score` reads three kinds of files, prints, draws, and names what is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,11 @@ import pytest
 
 from dtpt.cli.score import score
 from dtpt.errors import MetricError
-from dtpt.metrics import calibration_report, calibration_report_from_confidence
+from dtpt.metrics import (
+    calibration_report,
+    calibration_report_from_confidence,
+    prediction_files,
+)
 
 
 @pytest.fixture
@@ -93,10 +98,24 @@ def test_table_is_in_the_units_of_the_paper(tmp_path, capsys) -> None:
     score(path, bootstrap=20)
     rows = [line for line in capsys.readouterr().out.splitlines() if "│" in line]
     cells = {row.split("│")[1].strip(): row.split("│")[2].strip() for row in rows}
-    assert cells["Accuracy"] == "50.00"
+    assert cells["Acc."] == "50.00"
     assert cells["ECE"] == "40.00"
-    assert cells["AURC (×10³)"] == "250.00"
+    assert cells["ECE by chance"] == "30.00"
+    assert cells["ECE above chance"] == "10.00"
+    assert cells["Signed gap"] == "30.00"
+    assert cells["AURC"] == "250.00"
+    assert cells["Top Brier"] == "0.2500"
     assert "NLL" not in cells
+
+
+def test_the_last_line_is_a_verdict(tmp_path, capsys) -> None:
+    answers = [1] * 50 + [0] * 50
+    path = write_csv(tmp_path / "a.csv", {"confidence": [0.9] * 100, "correct": answers})
+    score(path)
+    last = " ".join(capsys.readouterr().out.split("└")[1].split()[1:])
+    assert last.startswith("Overconfident by 40.0 points [")
+    score(path, json=True)
+    assert json.loads(capsys.readouterr().out)["signed_gap"] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
@@ -170,8 +189,57 @@ def test_parquet_names_the_row_of_a_missing_value(tmp_path) -> None:
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(MetricError, match=r"dtpt\[parquet\]"):
         score(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "parquet"])
+def test_pipes_and_devices_are_refused_at_once(tmp_path, suffix) -> None:
+    os.mkfifo(tmp_path / f"pipe.{suffix}")
+    with pytest.raises(MetricError, match="is a named pipe, not a regular file"):
+        score(tmp_path / f"pipe.{suffix}")
+    (tmp_path / f"zero.{suffix}").symlink_to("/dev/zero")
+    with pytest.raises(MetricError, match="is a device, not a regular file"):
+        score(tmp_path / f"zero.{suffix}")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz", "parquet"])
+def test_files_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch, suffix) -> None:
+    monkeypatch.setattr(prediction_files, "MOST_BYTES", 2**20)
+    path = tmp_path / f"large.{suffix}"
+    zeros = np.zeros(200_000)  # 1.6 MB that compress to almost nothing
+    if suffix == "csv":
+        path.write_text("confidence,correct\n" + "0.5,1\n" * 200_000)
+    elif suffix == "npz":
+        np.savez_compressed(path, confidence=zeros, correct=zeros)
+    else:
+        pa = pytest.importorskip("pyarrow")
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"confidence": zeros, "correct": zeros}), path)
+    with pytest.raises(MetricError, match=rf"large\.{suffix}: needs more than .* of memory"):
+        score(path)
+
+
+def test_endless_lines_and_lying_headers_are_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(prediction_files, "MOST_LINE", 1000)
+    (tmp_path / "line.csv").write_text("confidence" + "," * 5000)
+    with pytest.raises(MetricError, match=r"line\.csv: has a line of more than 1,000"):
+        score(tmp_path / "line.csv")
+    np.savez(tmp_path / "lie.npz", confidence=np.zeros(7777), correct=np.zeros(7777))
+    lie = (tmp_path / "lie.npz").read_bytes().replace(b"(7777,)", b"(9**9,)")
+    (tmp_path / "lie.npz").write_bytes(lie)
+    with pytest.raises(MetricError, match=r"lie\.npz: is no readable NPZ"):
+        score(tmp_path / "lie.npz")
+
+
+def test_absurd_numbers_of_bins_and_resamples_are_refused(tmp_path) -> None:
+    path = write_csv(tmp_path / "a.csv", {"confidence": [0.5], "correct": [1]})
+    for option in ("bins", "aece_bins"):
+        with pytest.raises(MetricError, match=f"{option} is 1000000000; expected 1 to 10,000"):
+            score(path, **{option: 1_000_000_000})
+    with pytest.raises(MetricError, match="resamples is 1000000000; expected 1 to 100,000"):
+        score(path, bootstrap=1_000_000_000)
 
 
 @pytest.mark.parametrize("target", ["d.pdf", "nowhere/d.svg"])

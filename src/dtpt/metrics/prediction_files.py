@@ -1,0 +1,320 @@
+"""Read anybody's predictions from CSV, Parquet or NPZ.
+
+Recognised columns, in this order of preference:
+
+* `p0`, `p1`, ... and `label` (in Parquet also a list column `probabilities`; in NPZ the arrays
+  `probabilities` and `labels`),
+* `confidence` and `correct` (true/false or 1/0),
+* `confidence`, `prediction` and `label`.
+
+Other columns are ignored. Refusals name the file and, where one value is at fault, line and column.
+Regular files only, and nothing that would take more than two gigabytes of memory: the sizes that a
+file declares are checked before it is read.
+"""
+
+import array
+import csv
+import io
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.errors import MetricError
+from dtpt.files import open_regular, printable
+from dtpt.metrics.predictions import Predictions
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+# columns of one number per sample
+SINGLE = ("label", "labels", "confidence", "correct", "prediction")
+# Bytes of a text file, and of the arrays that a binary file declares.
+MOST_BYTES = 2**31
+# Characters of one line: a thousand classes take 25,000.
+MOST_LINE = 2**24
+
+# What damaged or hostile archives raise in NumPy and zipfile: a header may declare any size.
+_NPZ_ERRORS = (
+    ValueError,
+    EOFError,
+    TypeError,
+    RuntimeError,
+    MemoryError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+_TRUTH = {"true": "1", "false": "0"}
+_PROBABILITY = re.compile(r"p(\d{1,9})")
+
+
+@dataclass(frozen=True)
+class PredictionFile:
+    """Predictions of one file: probabilities with labels, or confidence with correct.
+
+    Attributes:
+        path: where they come from.
+        first_line: line of sample 0 for a text file, else `None`.
+    """
+
+    path: Path
+    probabilities: npt.NDArray[Any] | None = None
+    labels: npt.NDArray[Any] | None = None
+    confidence: npt.NDArray[Any] | None = None
+    correct: npt.NDArray[Any] | None = None
+    first_line: int | None = None
+
+    def locate(self, index: int) -> str:
+        """Name the place of a sample as its reader sees it."""
+        return f"row {index}" if self.first_line is None else f"line {self.first_line + index}"
+
+    def checked(self) -> Predictions:
+        """Return the predictions for metrics; refuses numbers that are no probabilities."""
+        if self.probabilities is not None and self.labels is not None:
+            return Predictions.from_probabilities(self.probabilities, self.labels)
+        if self.confidence is None or self.correct is None:
+            raise MetricError("neither probabilities nor confidences were found.")
+        return Predictions.from_confidence(self.confidence, self.correct)
+
+
+def read_predictions(path: Path) -> PredictionFile:
+    r"""Read predictions from a `.csv`, `.parquet` or `.npz` file.
+
+    Raises:
+        MetricError: when the file is missing, damaged, too large, no regular file, or lacks the
+            columns.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> file = Path(folder.name) / "answers.csv"
+        >>> _ = file.write_text("confidence,correct\n0.9,true\n0.4,false\n")
+        >>> read_predictions(file).correct.tolist()
+        [1.0, 0.0]
+        >>> folder.cleanup()
+    """
+    reader = _READERS.get(path.suffix.lower())
+    name = printable(path)
+    if reader is None:
+        raise MetricError(f"{name}: unknown kind of file; expected .csv, .parquet or .npz.")
+    try:
+        with open_regular(path) as stream:
+            if os.fstat(stream.fileno()).st_size > MOST_BYTES:
+                raise _too_large(name)
+            columns = reader(stream, name)
+    except OSError as error:
+        raise MetricError(f"{name}: cannot be read: {error.strerror or error}.") from error
+    return _choose(path, columns, first_line=2 if path.suffix.lower() == ".csv" else None)
+
+
+def _too_large(name: str) -> MetricError:
+    return MetricError(
+        f"{name}: needs more than {MOST_BYTES / 2**30:.0f} GB of memory; give fewer samples, or "
+        "confidence and correct instead of all probabilities."
+    )
+
+
+def _choose(path: Path, columns: Columns, *, first_line: int | None) -> PredictionFile:
+    """Pick the columns that describe predictions."""
+    name = printable(path)
+    label = columns.get("label", columns.get("labels"))
+    if "probabilities" in columns and label is not None:
+        return PredictionFile(
+            path,
+            probabilities=columns["probabilities"],
+            labels=_whole_numbers(name, label, first_line=first_line),
+            first_line=first_line,
+        )
+    if "confidence" in columns and "correct" in columns:
+        return PredictionFile(
+            path,
+            confidence=columns["confidence"],
+            correct=columns["correct"],
+            first_line=first_line,
+        )
+    if "confidence" in columns and "prediction" in columns and label is not None:
+        if columns["prediction"].shape != label.shape:
+            raise MetricError(f"{name}: prediction and label have different shapes.")
+        correct = columns["prediction"] == label
+        return PredictionFile(
+            path, confidence=columns["confidence"], correct=correct, first_line=first_line
+        )
+    found = ", ".join(columns) or "none"
+    raise MetricError(
+        f"{name}: needs the columns confidence and correct, or p0, p1, ... and label; "
+        f"found of use: {found}."
+    )
+
+
+def _whole_numbers(
+    name: str, values: npt.NDArray[Any], *, first_line: int | None
+) -> npt.NDArray[Any]:
+    """Turn labels that were read as floats back into integers."""
+    if values.dtype.kind != "f":
+        return values
+    whole = np.isfinite(values) & (np.trunc(values) == values)
+    if not whole.all():
+        index = int(np.argmin(whole))
+        place = f"row {index}" if first_line is None else f"line {first_line + index}"
+        raise MetricError(f"{name}, {place}, column label: {values[index]} is no class index.")
+    return values.astype(np.int64)
+
+
+def _read_csv(stream: BinaryIO, name: str) -> Columns:
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    try:
+        rows = csv.reader(_lines(text, name), strict=True)
+        header = [word.strip() for word in next(rows, [])]
+        if not header:
+            raise MetricError(f"{name}: is empty; expected a header line.")
+        return _numbers_of(rows, header, name=name)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise MetricError(f"{name}: is no readable CSV: {error}.") from error
+
+
+def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
+    """Yield lines of bounded length."""
+    while line := text.readline(MOST_LINE):
+        if len(line) == MOST_LINE:
+            raise MetricError(f"{name}: has a line of more than {MOST_LINE:,} characters.")
+        yield line
+
+
+def _numbers_of(rows: Iterator[list[str]], header: Sequence[str], *, name: str) -> Columns:
+    """Convert the columns of interest row by row, all probabilities into one array."""
+    position = {word: i for i, word in enumerate(header)}
+    if len(position) != len(header):
+        raise MetricError(f"{name}, line 1: a column name occurs twice.")
+    classes = _probability_names(header, name=name)
+    wanted = {word: position[word] for word in (*classes, *SINGLE) if word in position}
+    values, count = array.array("d"), 0
+    for line, row in _whole_rows(rows, len(header), name=name):
+        try:
+            values.extend([float(row[i]) for i in wanted.values()])
+        except ValueError:  # true, false, or a mistake
+            place = f"{name}, line {line}"
+            values.extend([_number(row[i], word, place=place) for word, i in wanted.items()])
+        count += 1
+    if not count:
+        raise MetricError(f"{name}: has a header but no samples.")
+    table = np.frombuffer(values).reshape(count, len(wanted))  # (samples, columns)
+    columns = {word: table[:, i] for i, word in enumerate(wanted) if word in SINGLE}
+    return {"probabilities": table[:, : len(classes)], **columns} if classes else columns
+
+
+def _whole_rows(
+    rows: Iterator[list[str]], width: int, *, name: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and values; refuse short rows, and blank ones before the end."""
+    blank = 0
+    for line, row in enumerate(rows, start=2):
+        if not row:
+            blank = blank or line
+        elif blank or len(row) != width:
+            at, length = (blank, 0) if blank else (line, len(row))
+            raise MetricError(f"{name}, line {at}: has {length} values, the header has {width}.")
+        else:
+            yield line, row
+
+
+def _number(text: str, column: str, *, place: str) -> float:
+    word = text.strip()
+    try:
+        return float(_TRUTH.get(word.lower(), word))
+    except ValueError:
+        raise MetricError(f"{place}, column {column}: {word!r} is no number.") from None
+
+
+def _probability_names(header: Sequence[str], *, name: str) -> list[str]:
+    """Return p0..pN in numeric order, refusing gaps."""
+    numbers = sorted(int(m[1]) for m in map(_PROBABILITY.fullmatch, header) if m)
+    if numbers != list(range(len(numbers))):
+        missing = min(set(range(len(numbers))) - set(numbers), default=len(numbers))
+        raise MetricError(f"{name}: probability columns must run from p0; p{missing} is missing.")
+    return [f"p{number}" for number in numbers]
+
+
+def _read_parquet(stream: BinaryIO, name: str) -> Columns:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MetricError(
+            f"{name}: reading Parquet needs pyarrow; run: pip install 'dtpt[parquet]'"
+        ) from error
+    try:
+        file = pq.ParquetFile(stream)
+        present = file.schema_arrow.names
+        classes = _probability_names(present, name=name)
+        wanted = [word for word in (*classes, *SINGLE, "probabilities") if word in present]
+        _check_declared(file.metadata, wanted, name=name)
+        table = file.read(columns=wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise MetricError(f"{name}: is no readable Parquet file: {error}") from error
+    columns = {
+        word: _arrow_column(table, word, name=name) for word in wanted if word != "probabilities"
+    }
+    if classes:
+        parts = [columns.pop(word) for word in classes]
+        columns["probabilities"] = np.stack(parts, axis=1)  # (samples, classes)
+    elif "probabilities" in wanted:
+        columns["probabilities"] = _list_column(table["probabilities"], name=name)
+    return columns
+
+
+def _check_declared(metadata: Any, wanted: Sequence[str], *, name: str) -> None:
+    """Refuse a table whose values would not fit: repeated values take no room in the file."""
+    total = 0
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            column = metadata.row_group(group).column(place)
+            if column.path_in_schema.split(".")[0] in wanted:
+                total += 8 * column.num_values
+    if total > MOST_BYTES:
+        raise _too_large(name)
+
+
+def _arrow_column(table: Any, word: str, *, name: str) -> npt.NDArray[Any]:
+    column = table[word]
+    if column.null_count:
+        index = column.is_null().to_pylist().index(True)
+        raise MetricError(f"{name}, row {index}, column {word}: the value is missing.")
+    values: npt.NDArray[Any] = column.to_numpy()
+    return values.astype(np.bool_) if str(column.type) == "bool" else values
+
+
+def _list_column(column: Any, *, name: str) -> npt.NDArray[Any]:
+    rows = column.to_pylist()
+    width = len(rows[0] or ()) if rows else 0
+    for index, row in enumerate(rows):
+        if row is None or len(row) != width or None in row:
+            raise MetricError(
+                f"{name}, row {index}, column probabilities: expected {width} numbers as in row 0."
+            )
+    return np.array(rows, dtype=np.float64)
+
+
+def _read_npz(stream: BinaryIO, name: str) -> Columns:
+    wanted = ("probabilities", *SINGLE)
+    try:
+        with zipfile.ZipFile(stream) as packed:
+            if sum(member.file_size for member in packed.infolist()) > MOST_BYTES:
+                raise _too_large(name)
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as archive:
+            return {word: archive[word] for word in wanted if word in archive}
+    except _NPZ_ERRORS as error:
+        raise MetricError(f"{name}: is no readable NPZ file without objects: {error}") from error
+
+
+_READERS: Mapping[str, Callable[[BinaryIO, str], Columns]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".npz": _read_npz,
+}

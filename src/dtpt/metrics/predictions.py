@@ -1,0 +1,213 @@
+"""What every metric is computed from: predictions, and the conventions behind the numbers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.errors import MetricError
+from dtpt.metrics.binning import Closed, MassTies
+from dtpt.metrics.scores import label_probability, squares_of_rows, top_prediction
+from dtpt.metrics.selective import RankTies
+from dtpt.metrics.validation import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Probabilities,
+    check_bins,
+    check_choice,
+    check_pair,
+    check_predictions,
+    check_same_length,
+    check_share,
+)
+
+Needs = Literal["confidence", "label", "probabilities"]
+"""What a metric needs: confidence and correctness; also the probability of the label and the sum of
+squared probabilities; or all probabilities."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conventions:
+    """The choices behind the numbers; the defaults are the paper's.
+
+    Attributes:
+        bins: equal-width bins of ECE, MCE and classwise ECE.
+        closed: the end of a bin that belongs to it.
+        aece_bins: equal-mass bins of AECE; `None` for the same number as `bins`.
+        aece_ties: see `equal_mass_bins`.
+        drop_smallest: O-TPT's quirk, see `aece`.
+        aurc_ties: see `risk_coverage_curve`.
+        nll_floor: see `nll`.
+
+    Example:
+        >>> Conventions().bins
+        20
+    """
+
+    bins: int = 20
+    closed: Closed = "right"
+    aece_bins: int | None = None
+    aece_ties: MassTies = "together"
+    drop_smallest: bool = False
+    aurc_ties: RankTies = "average"
+    nll_floor: float = 1e-12
+
+    def __post_init__(self) -> None:
+        check_bins(self.bins)
+        check_bins(self.mass_bins, "aece_bins")
+        check_choice(self.closed, "closed", choices=("right", "left"))
+        check_choice(self.aece_ties, "aece_ties", choices=("together", "stable"))
+        check_choice(self.aurc_ties, "aurc_ties", choices=("average", "stable"))
+
+    @property
+    def mass_bins(self) -> int:
+        """Equal-mass bins of AECE."""
+        return self.bins if self.aece_bins is None else self.aece_bins
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions for some samples, checked; make them with one of the two class methods.
+
+    Attributes:
+        confidence: (samples,) probability of the prediction.
+        correct: (samples,) whether the prediction is the label.
+        p_label: (samples,) probability of the label.
+        sum_squares: (samples,) sum over classes of the squared probabilities.
+        probabilities: (samples, classes).
+        labels: (samples,).
+        samples: (samples,) names, so that comparisons can check that they pair the same samples.
+    """
+
+    confidence: FloatArray
+    correct: BoolArray
+    p_label: FloatArray | None = None
+    sum_squares: FloatArray | None = None
+    probabilities: Probabilities | None = None
+    labels: IntArray | None = None
+    samples: npt.NDArray[np.str_] | None = None
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        *,
+        samples: npt.ArrayLike | None = None,
+    ) -> "Predictions":
+        """Make predictions that allow every metric.
+
+        Example:
+            >>> made = Predictions.from_probabilities([[0.7, 0.3], [0.4, 0.6]], [0, 0])
+            >>> made.correct.tolist(), made.p_label.tolist()
+            ([True, False], [0.7, 0.4])
+        """
+        rows, truth = check_predictions(probabilities, labels)
+        confidence, correct = top_prediction(rows, truth)
+        return cls(
+            confidence,
+            correct,
+            p_label=label_probability(rows, truth),
+            sum_squares=squares_of_rows(rows),
+            probabilities=rows,
+            labels=truth,
+            samples=_names(samples, len(truth)),
+        )
+
+    @classmethod
+    def from_confidence(
+        cls,
+        confidence: npt.ArrayLike,
+        correct: npt.ArrayLike,
+        *,
+        p_label: npt.ArrayLike | None = None,
+        sum_squares: npt.ArrayLike | None = None,
+        samples: npt.ArrayLike | None = None,
+    ) -> "Predictions":
+        """Make predictions from confidence and correctness, as stored runs have them.
+
+        Example:
+            >>> made = Predictions.from_confidence([0.7, 0.6], [True, False])
+            >>> len(made), sorted(made.known)
+            (2, ['confidence'])
+        """
+        values, hits = check_pair(confidence, correct)
+        return cls(
+            values,
+            hits,
+            p_label=_optional(p_label, "p_label", count=len(values)),
+            sum_squares=_optional(sum_squares, "sum_squares", count=len(values)),
+            samples=_names(samples, len(values)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    @property
+    def known(self) -> frozenset[Needs]:
+        """Which needs of metrics are met."""
+        met: set[Needs] = {"confidence"}
+        if self.p_label is not None and self.sum_squares is not None:
+            met.add("label")
+        if self.probabilities is not None and self.labels is not None:
+            met.add("probabilities")
+        return frozenset(met)
+
+    def of_label(self) -> tuple[FloatArray, FloatArray]:
+        """Return `p_label` and `sum_squares`, or refuse.
+
+        Example:
+            >>> made = Predictions.from_probabilities([[0.5, 0.5]], [1])
+            >>> [part.tolist() for part in made.of_label()]
+            [[0.5], [0.5]]
+        """
+        if self.p_label is None or self.sum_squares is None:
+            raise MetricError("This metric needs the probability of the label; give probabilities.")
+        return self.p_label, self.sum_squares
+
+    def of_classes(self) -> tuple[Probabilities, IntArray]:
+        """Return `probabilities` and `labels`, or refuse.
+
+        Example:
+            >>> Predictions.from_probabilities([[0.5, 0.5]], [1]).of_classes()[1].tolist()
+            [1]
+        """
+        if self.probabilities is None or self.labels is None:
+            raise MetricError("This metric needs the probabilities of all classes.")
+        return self.probabilities, self.labels
+
+    def once(self, key: object, compute: Callable[[], Value]) -> Value:
+        """Return what `compute` gives, computed once per key: several metrics share their work.
+
+        Example:
+            >>> made = Predictions.from_confidence([0.5], [True])
+            >>> made.once("half", lambda: 0.5), made.once("half", lambda: 0.25)
+            (0.5, 0.5)
+        """
+        if key not in self._known:
+            self._known[key] = compute()
+        found: Value = self._known[key]
+        return found
+
+
+def _optional(values: npt.ArrayLike | None, name: str, *, count: int) -> FloatArray | None:
+    if values is None:
+        return None
+    array = check_share(values, name)
+    check_same_length(len(array), count, names=(name, "confidence"))
+    return array
+
+
+def _names(values: npt.ArrayLike | None, count: int) -> npt.NDArray[np.str_] | None:
+    if values is None:
+        return None
+    names = np.asarray(values, dtype=np.str_)
+    if names.shape != (count,):
+        raise MetricError(f"samples has shape {names.shape}; expected ({count},).")
+    return names

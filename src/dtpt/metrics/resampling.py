@@ -1,0 +1,254 @@
+"""Metrics of resampled predictions, computed without making the resamples.
+
+A resample is kept as how often each sample was drawn. With the samples sorted once by confidence,
+bins, ties and ranks are runs of neighbours, and every metric of a resample is a few passes over its
+counts; thousands of resamples take seconds.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dtpt.metrics.binning import assign_width_bins
+from dtpt.metrics.predictions import Conventions, Predictions
+from dtpt.metrics.scores import brier_losses, nll_losses
+from dtpt.metrics.smoothing import mirrored_spectrum, self_consistent_error, shared_cells
+from dtpt.metrics.validation import FloatArray, IntArray
+
+# Counts held at a time; bounds memory to some tens of megabytes whatever the sizes.
+CHUNK = 2**20
+# Grid of the smooth calibration error: coarser than for one value, because draws show spread only.
+SMOOTHING_GRID = 2**9
+SMOOTHING_TOLERANCE = 1e-6
+
+
+def resampled_counts(
+    sizes: Sequence[int], resamples: int, *, generator: np.random.Generator
+) -> Iterator[FloatArray]:
+    """Yield (rows, samples) arrays: how often each sample was drawn, in chunks of bounded size.
+
+    Samples are drawn with replacement within each stratum; positions count over all strata. The
+    numbers do not depend on the size of the chunks.
+
+    Args:
+        sizes: samples of each stratum.
+        resamples: rows of all arrays together.
+        generator: the source of all randomness.
+
+    Example:
+        >>> drawn = next(resampled_counts([2, 3], 4, generator=np.random.default_rng(0)))
+        >>> drawn.shape, drawn[:, :2].sum(axis=1).tolist()
+        ((4, 5), [2.0, 2.0, 2.0, 2.0])
+    """
+    count = sum(sizes)
+    size_at = np.repeat(sizes, sizes)
+    start_at = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rows = max(1, CHUNK // count)
+    for first in range(0, resamples, rows):
+        height = min(rows, resamples - first)
+        drawn = start_at + generator.integers(size_at, size=(height, count))
+        drawn += np.arange(height)[:, None] * count  # one range of numbers per resample
+        counts = np.bincount(drawn.ravel(), minlength=height * count)
+        yield counts.reshape(height, count).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SortedSamples:
+    """What all resamples of some predictions share, sorted by descending confidence.
+
+    Attributes:
+        order: (n,) original index of each sorted sample.
+        confidence: (n,).
+        wrong: (n,) 1 for an error.
+        residual: (n,) correct - confidence.
+        losses: (n,) values whose mean is a metric, by its key.
+        bin_starts: first sample of each occupied equal-width bin.
+        tie_starts: first sample of each group of equal confidence.
+        aece_bins: number of equal-mass bins.
+        harmonic: (n + 1,) sums of 1/k.
+    """
+
+    order: IntArray
+    confidence: FloatArray
+    wrong: FloatArray
+    residual: FloatArray
+    losses: dict[str, FloatArray]
+    bin_starts: IntArray
+    tie_starts: IntArray
+    aece_bins: int
+    harmonic: FloatArray
+
+
+def sort_samples(predictions: Predictions, conventions: Conventions) -> SortedSamples:
+    """Prepare predictions for resampling.
+
+    Example:
+        >>> made = Predictions.from_confidence([0.2, 0.9], [False, True])
+        >>> sort_samples(made, Conventions()).order.tolist()
+        [1, 0]
+    """
+    order = np.argsort(-predictions.confidence, kind="stable")
+    values, hits = predictions.confidence[order], predictions.correct[order]
+    member = assign_width_bins(values, conventions.bins, closed=conventions.closed)
+    return SortedSamples(
+        order=order,
+        confidence=values,
+        wrong=(~hits).astype(np.float64),
+        residual=hits - values,
+        losses={key: loss[order] for key, loss in _losses(predictions, conventions).items()},
+        bin_starts=_run_starts(member),
+        tie_starts=_run_starts(values),
+        aece_bins=conventions.mass_bins,
+        harmonic=np.concatenate(([0.0], np.cumsum(1 / np.arange(1, len(values) + 1)))),
+    )
+
+
+def _losses(predictions: Predictions, conventions: Conventions) -> dict[str, FloatArray]:
+    """Return the values of every sample whose means are metrics."""
+    residual = predictions.correct - predictions.confidence
+    found = {
+        "accuracy": predictions.correct.astype(np.float64),
+        "mean_confidence": predictions.confidence,
+        "signed_gap": -residual,
+        "top_brier": residual**2,
+    }
+    if "label" in predictions.known:
+        own, squares = predictions.of_label()
+        found["brier"] = brier_losses(own, squares)
+        found["nll"] = nll_losses(own, floor=conventions.nll_floor)
+    return found
+
+
+def _run_starts(values: FloatArray | IntArray) -> IntArray:
+    return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+
+
+class Resamples:
+    """Some resamples of sorted samples; every property has one entry per resample, (rows,)."""
+
+    def __init__(self, samples: SortedSamples, drawn: FloatArray) -> None:
+        self.samples = samples
+        self.counts = drawn[:, samples.order]  # (rows, n)
+        self.total = drawn.shape[1]
+
+    def mean(self, key: str) -> FloatArray:
+        """Return the mean of one of the samples' losses."""
+        return np.asarray(self.counts @ self.samples.losses[key] / self.total)
+
+    @cached_property
+    def weighted(self) -> FloatArray:
+        """Residuals as often as drawn, (rows, n)."""
+        return self.counts * self.samples.residual
+
+    @cached_property
+    def gaps(self) -> FloatArray:
+        """Absolute sum of the residuals of each occupied bin, (rows, occupied bins)."""
+        return np.abs(np.add.reduceat(self.weighted, self.samples.bin_starts, axis=1))
+
+    @cached_property
+    def tie_sizes(self) -> FloatArray:
+        """Samples of each group of equal confidence, (rows, groups)."""
+        return self._per_tie(self.counts)
+
+    def _per_tie(self, values: FloatArray) -> FloatArray:
+        starts = self.samples.tie_starts
+        if len(starts) == self.total:  # no ties: nothing to add up
+            return values
+        return np.asarray(np.add.reduceat(values, starts, axis=1))
+
+    @property
+    def ece(self) -> FloatArray:
+        """Expected calibration error."""
+        return np.asarray(self.gaps.sum(axis=1) / self.total)
+
+    @property
+    def mce(self) -> FloatArray:
+        """Maximum calibration error."""
+        sizes = np.add.reduceat(self.counts, self.samples.bin_starts, axis=1)
+        return np.asarray((self.gaps / np.maximum(sizes, 1)).max(axis=1))
+
+    @property
+    def ece_above_floor(self) -> FloatArray:
+        """ECE minus an approximate floor.
+
+        A bin's mean absolute deviation is taken for that of a normal distribution, or for 2 V where
+        the variance V is small. The approximation shifts all resamples alike.
+        """
+        chance = self.samples.confidence * (1 - self.samples.confidence)
+        variance = np.add.reduceat(self.counts * chance, self.samples.bin_starts, axis=1)
+        floor = np.minimum(2 * variance, np.sqrt(2 / np.pi * variance)).sum(axis=1)
+        return np.asarray(self.ece - floor / self.total)
+
+    @property
+    def aece(self) -> FloatArray:
+        """Adaptive calibration error: tie groups go to the equal-mass bin of their lowest rank."""
+        rows, bins = len(self.counts), self.samples.aece_bins
+        reached = np.cumsum(self.tie_sizes, axis=1).astype(np.int64)
+        rank = self.total - reached  # ascending: 0 = least confident
+        member = np.minimum(rank * bins // self.total, bins - 1)  # of groups nobody drew: rank n
+        member += np.arange(rows)[:, None] * bins
+        gaps = self._per_tie(self.weighted)
+        sums = np.bincount(member.ravel(), weights=gaps.ravel(), minlength=rows * bins)
+        return np.asarray(np.abs(sums.reshape(rows, bins)).sum(axis=1) / self.total)
+
+    @cached_property
+    def _tie_errors(self) -> tuple[FloatArray, FloatArray]:
+        """Errors of each tie group, and errors up to and including it, both (rows, groups)."""
+        wrong = self._per_tie(self.counts * self.samples.wrong)
+        return wrong, np.cumsum(wrong, axis=1)
+
+    @property
+    def aurc(self) -> FloatArray:
+        """Area under the risk-coverage curve.
+
+        Inside a group of m samples with e errors, after a samples with E errors, the expected risks
+        (E + j e/m) / (a + j), j = 1..m, sum to e + (E - a e/m) (H(a+m) - H(a)).
+        """
+        sizes, (wrong, errors) = self.tie_sizes, self._tie_errors
+        reached = np.cumsum(sizes, axis=1)
+        before = reached - sizes
+        surplus = (errors - wrong) - before * (wrong / np.maximum(sizes, 1))
+        sums = self.samples.harmonic[reached.astype(np.int64)]
+        width = np.diff(sums, axis=1, prepend=0.0)  # a group starts where its predecessor ended
+        return np.asarray((wrong + surplus * width).sum(axis=1) / self.total)
+
+    @property
+    def augrc(self) -> FloatArray:
+        """Area under the generalised risk-coverage curve."""
+        wrong, errors = self._tie_errors
+        area = self.tie_sizes * (errors - wrong / 2)
+        return np.asarray(area.sum(axis=1) / self.total**2)
+
+    @property
+    def smooth_ece(self) -> FloatArray:
+        """Smooth calibration error, on a coarse grid."""
+        left, share = shared_cells(self.samples.confidence, grid=SMOOTHING_GRID)
+        starts = _run_starts(left)
+        both = np.add.reduceat(self.weighted, starts, axis=1)
+        upper = np.add.reduceat(self.weighted * share, starts, axis=1)
+        line = np.zeros((len(self.counts), SMOOTHING_GRID + 1))
+        line[:, left[starts]] = both - upper
+        line[:, left[starts] + 1] += upper
+        spectrum = mirrored_spectrum(line / self.total)
+        return self_consistent_error(spectrum, tolerance=SMOOTHING_TOLERANCE)
+
+
+RESAMPLED: dict[str, Callable[[Resamples], FloatArray]] = {
+    "accuracy": lambda r: r.mean("accuracy"),
+    "ece": lambda r: r.ece,
+    "ece_above_floor": lambda r: r.ece_above_floor,
+    "aece": lambda r: r.aece,
+    "mce": lambda r: r.mce,
+    "aurc": lambda r: r.aurc,
+    "augrc": lambda r: r.augrc,
+    "mean_confidence": lambda r: r.mean("mean_confidence"),
+    "signed_gap": lambda r: r.mean("signed_gap"),
+    "absolute_gap": lambda r: np.abs(r.mean("signed_gap")),
+    "smooth_ece": lambda r: r.smooth_ece,
+    "brier": lambda r: r.mean("brier"),
+    "nll": lambda r: r.mean("nll"),
+    "top_brier": lambda r: r.mean("top_brier"),
+}
+"""The metrics that resampling knows, all under the default conventions for ties."""

@@ -1,0 +1,158 @@
+"""Comparisons keep their promises on simulated methods whose true differences are known.
+
+A picture has a difficulty that both methods feel; each has noise of its own. A method is right with
+a probability that its confidence states honestly when `boast` is (1, 0), and boastfully otherwise.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dtpt.metrics import (
+    COMPARED,
+    METRICS,
+    Conventions,
+    PooledPredictions,
+    Predictions,
+    compare,
+    compare_table,
+    pool,
+)
+
+HONEST = (1.0, 0.0)
+BOASTS = ((1.5, 0.2), (1.2, 0.0))  # slope and shift of the logit of the confidence
+
+
+def squash(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-values))
+
+
+def simulate(
+    rng: np.random.Generator,
+    count: int,
+    *,
+    boasts: Sequence[tuple[float, float]] = BOASTS,
+    skills: Sequence[float] = (0.0, 0.1),
+    shared: float = 0.8,
+    noise: float = 0.3,
+) -> list[Predictions]:
+    """One method per boast; they share the luck of a picture with probability `shared`."""
+    ease, luck = rng.normal(size=count), rng.uniform(size=count)
+    methods = []
+    for (slope, shift), skill in zip(boasts, skills, strict=True):
+        logit = 1.2 * (ease + noise * rng.normal(size=count)) + 0.4 + skill
+        own = np.where(rng.uniform(size=count) < shared, luck, rng.uniform(size=count))
+        correct = own < squash(logit)
+        confidence = np.maximum(squash(slope * logit + shift), 0.05)
+        rest = 1 - confidence
+        methods.append(
+            Predictions.from_confidence(
+                confidence,
+                correct,
+                p_label=np.where(correct, confidence, rest * rng.uniform(size=count)),
+                sum_squares=confidence**2 + 0.4 * rest**2,
+            )
+        )
+    return methods
+
+
+def in_sets(made: Predictions, *, count: int = 2) -> PooledPredictions:
+    """Cut the pictures into data sets."""
+    parts = np.array_split(np.arange(len(made)), count)
+    return pool(
+        {
+            f"set {k}": [
+                Predictions.from_confidence(
+                    made.confidence[part],
+                    made.correct[part],
+                    p_label=made.p_label[part],
+                    sum_squares=made.sum_squares[part],
+                )
+            ]
+            for k, part in enumerate(parts)
+        }
+    )
+
+
+def true_difference(metric: str, boasts: Sequence[tuple[float, float]]) -> float:
+    many = simulate(np.random.default_rng(99), 1_000_000, boasts=boasts)
+    first, second = (METRICS[metric].function(made, Conventions()) for made in many)
+    return first - second
+
+
+def simulated_intervals(
+    metrics: Sequence[str], *, size: int, draws: int, boasts: Sequence[tuple[float, float]]
+) -> dict[str, np.ndarray]:
+    """Estimate, low and high of each metric at 95 %, one row per draw."""
+    rng = np.random.default_rng(size)
+    found: dict[str, list[tuple[float, float, float]]] = {key: [] for key in metrics}
+    level = 1 - 0.05 * len(metrics)  # undo the correction: each interval has 95 %
+    for _ in range(draws):
+        first, second = (in_sets(made) for made in simulate(rng, size, boasts=boasts))
+        for one in compare(
+            first, second, generator=rng, metrics=metrics, resamples=200, level=level
+        ):
+            assert one.level == pytest.approx(0.95)
+            found[one.metric].append((one.estimate, one.low, one.high))
+    return {key: np.array(rows) for key, rows in found.items()}
+
+
+def coverage(rows: np.ndarray, truth: float) -> float:
+    return float(((rows[:, 1] <= truth) & (truth <= rows[:, 2])).mean())
+
+
+def test_paired_intervals_cover_the_true_difference_in_95_percent() -> None:
+    metrics = ("accuracy", "signed_gap", "brier", "aurc")
+    found = simulated_intervals(metrics, size=300, draws=1_000, boasts=BOASTS)
+    for key, rows in found.items():
+        reached = coverage(rows, true_difference(key, BOASTS))
+        assert 0.93 <= reached <= 0.97, (key, reached)
+
+
+def test_ece_above_the_floor_is_covered_for_truly_miscalibrated_pairs() -> None:
+    """Two truths: the mean of the estimate at this size, and the difference of endless data.
+
+    Reached are 96 % of both.
+    """
+    boasts = ((1.6, 0.9), (1.3, 0.6))
+    found = simulated_intervals(("ece_above_floor",), size=400, draws=600, boasts=boasts)
+    rows = found["ece_above_floor"]
+    assert coverage(rows, rows[:, 0].mean()) >= 0.93
+    assert coverage(rows, true_difference("ece_above_floor", boasts)) >= 0.93
+
+
+def false_alarms(*, size: int, tables: int, metrics: Sequence[str], honest: bool) -> float:
+    """Share of tables of three equal methods against a fourth in which anything is separated."""
+    rng = np.random.default_rng(size)
+    alarms = 0
+    boasts = [HONEST if honest else BOASTS[0]] * 4
+    for _ in range(tables):
+        made = simulate(rng, size, boasts=boasts, skills=[0.0] * 4)
+        methods = {f"m{k}": in_sets(one) for k, one in enumerate(made)}
+        pairs = [(f"m{k}", "m0") for k in (1, 2, 3)]
+        found = compare_table(methods, pairs, generator=rng, metrics=metrics, resamples=200)
+        alarms += any(comparison.separated for comparison in found)
+    return alarms / tables
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_equal_methods_are_told_apart_in_at_most_5_percent_of_tables(honest: bool) -> None:
+    metrics = [key for key in COMPARED if key != "smooth_ece"]  # the slow test has it
+    assert false_alarms(size=100, tables=150, metrics=metrics, honest=honest) <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [64, 1_000])
+def test_equal_methods_are_not_told_apart_with_all_metrics_either(size: int) -> None:
+    assert false_alarms(size=size, tables=100, metrics=COMPARED, honest=True) <= 0.05
+
+
+def test_different_methods_are_told_apart_once_there_are_enough_pictures() -> None:
+    rng = np.random.default_rng(0)
+    first, second = (in_sets(made) for made in simulate(rng, 4_000, skills=(0.0, 0.3)))
+    found = {one.metric: one for one in compare(first, second, generator=rng)}
+    assert found["accuracy"].better == "second"
+    assert found["absolute_gap"].better == "second"
+    assert found["ece_above_floor"].better == "second"
+    assert found["brier"].better == "second"

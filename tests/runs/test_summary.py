@@ -1,0 +1,56 @@
+"""The summary of a run holds every metric of the table; its rows can be compared."""
+
+import numpy as np
+import pytest
+
+from dtpt.metrics import METRICS, Metric, compare, pool
+from dtpt.runs import results_document, score_methods
+from dtpt.runs.summary import predictions_of
+
+
+def test_a_metric_added_to_the_table_is_in_the_summary_and_in_the_results(
+    run_tiny, pictures, monkeypatch
+):
+    share = Metric(
+        "share_of_sure",
+        "Sure",
+        factor=100.0,
+        unit="%",
+        higher_is_better=None,
+        meaning="Share of predictions with a confidence of at least 0.3.",
+        needs="confidence",
+        function=lambda p, _: float((p.confidence >= 0.3).mean()),
+    )
+    monkeypatch.setitem(METRICS, share.key, share)
+    run = run_tiny(method=("tpt",), seed=(0, 1))
+    (result,) = score_methods(run)
+    expected = [float((run.rows_of(cell).confidence >= 0.3).mean()) for cell in run.cells]
+    assert result.mean[share.key] == pytest.approx(np.mean(expected))
+    document = results_document(run)
+    stored = document["results"][pictures.name][result.label]
+    assert stored["mean"][share.key] == result.mean[share.key]
+    assert stored["std"][share.key] == result.std[share.key]
+    assert document["units"][share.key] == "fraction"
+    assert document["higher_is_better"][share.key] is None
+    assert document["higher_is_better"]["accuracy"] is True
+
+
+def test_brier_and_nll_come_from_the_stored_sums(run_tiny):
+    run = run_tiny(method=("tpt",))
+    rows = run.rows()
+    (result,) = score_methods(run)
+    brier = (rows.sum_squares - 2 * rows.p_label + 1).mean()
+    assert result.mean["brier"] == pytest.approx(brier, abs=1e-12)
+    assert result.mean["nll"] == pytest.approx(
+        -np.log(np.maximum(rows.p_label, 1e-12)).mean(), abs=1e-12
+    )
+
+
+def test_rows_of_two_methods_can_be_compared(run_tiny, pictures):
+    run = run_tiny(method=("zero-shot", "tpt"))
+    first, second = (
+        pool({pictures.name: [predictions_of(run.rows_of(cell))]}) for cell in run.cells
+    )
+    found = compare(first, second, generator=np.random.default_rng(0), resamples=50)
+    assert {c.n for c in found} == {30}
+    assert "nll" in {c.metric for c in found}
