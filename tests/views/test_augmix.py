@@ -1,92 +1,22 @@
-"""AugMix: every operation is Pillow's, the mixture is the formula, the draws are the protocol's."""
+"""AugMix: the mixture is the formula, the draws are the protocol's."""
 
 import collections
 
 import numpy as np
-import pytest
-from PIL import Image, ImageOps
+from pillow_operations import by_pillow, pictures
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
-from dtpt.views.affine import Scratch
-from dtpt.views.augmix import OPERATIONS, Operation, draw_mixture, mixed, planes_of, run_chain
+from dtpt.views.augmix import OPERATIONS, draw_mixture
+from dtpt.views.chains import run_chains
+from dtpt.views.mixing import mix
 from dtpt.views.plain import plain_views
+from dtpt.views.planes import Scratch, planes_of
 from dtpt.views.randomness import AUGMIX_NUMBERS, view_numbers
-
-BILINEAR = Image.Resampling.BILINEAR
-AFFINE = Image.Transform.AFFINE
-
-
-def pictures(size):
-    """Noise, flat patches, a smooth picture, few colours, one colour."""
-    random = np.random.default_rng(size)
-    noise = random.integers(0, 256, (size, size, 3), dtype=np.uint8)
-    patches = np.kron(noise[: size // 4 + 1, : size // 4 + 1], np.ones((4, 4, 1)))[:size, :size]
-    smooth = Image.fromarray(noise[:5, :5]).resize((size, size), Image.Resampling.BICUBIC)
-    dull = (noise // 64 + 100).astype(np.uint8)
-    single = np.full((size, size, 3), (255, 0, 17), dtype=np.uint8)
-    return [Image.fromarray(p.astype(np.uint8)) for p in (noise, patches, dull, single)] + [smooth]
-
-
-def by_pillow(image, name, amount):
-    """What the operation means, written down a second time and in Pillow's own words."""
-    size = image.size
-    return {
-        "autocontrast": lambda: ImageOps.autocontrast(image),
-        "equalize": lambda: ImageOps.equalize(image),
-        "posterize": lambda: ImageOps.posterize(image, amount),
-        "solarize": lambda: ImageOps.solarize(image, amount),
-        "rotate": lambda: image.rotate(amount, resample=BILINEAR),
-        "shear_x": lambda: image.transform(size, AFFINE, (1, amount, 0, 0, 1, 0), BILINEAR),
-        "shear_y": lambda: image.transform(size, AFFINE, (1, 0, 0, amount, 1, 0), BILINEAR),
-        "translate_x": lambda: image.transform(size, AFFINE, (1, 0, amount, 0, 1, 0), BILINEAR),
-        "translate_y": lambda: image.transform(size, AFFINE, (1, 0, 0, 0, 1, amount), BILINEAR),
-    }[name]()
-
-
-def amounts(name):
-    random = np.random.default_rng(4)
-    if name.startswith("shear"):
-        levels = random.uniform(0.003, 0.03, 12)
-        return [float(s * level) for level in levels for s in (1, -1)] + [0.0, 1 / 64, -1 / 32]
-    return {
-        "posterize": range(1, 9),
-        "solarize": range(231, 256),
-        "rotate": range(-3, 4),
-        "translate_x": range(-8, 9),
-        "translate_y": range(-8, 9),
-    }.get(name, [0])
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 33, 224])
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_operations_equal_pillows_bit_for_bit(name, size):
-    for image in pictures(size):
-        before = planes_of(image).copy()
-        for amount in list(amounts(name))[:: 4 if size == 224 else 1]:
-            ours = run_chain(before, [Operation(name, amount)], scratch=Scratch(size))
-            assert np.array_equal(ours, planes_of(by_pillow(image, name, amount))), (name, amount)
-        assert np.array_equal(before, planes_of(image)), "the source was changed"
-
-
-def test_long_chains_equal_pillows():
-    random = np.random.default_rng(8)
-    image = pictures(48)[4]
-    for _ in range(60):
-        names = random.choice(OPERATIONS, 3)
-        chain = [
-            Operation(str(n), list(amounts(n))[random.integers(len(amounts(n)))]) for n in names
-        ]
-        expected = image
-        for name, amount in chain:
-            expected = by_pillow(expected, name, amount)
-        assert np.array_equal(
-            run_chain(planes_of(image), chain, scratch=Scratch(48)), planes_of(expected)
-        ), chain
 
 
 def draws(count, size=224):
-    numbers = (view_numbers(1, "x", k).tolist()[AUGMIX_NUMBERS] for k in range(count))
+    numbers = (view_numbers(1, "x", view=k).tolist()[AUGMIX_NUMBERS] for k in range(count))
     return [draw_mixture(n, size=size) for n in numbers]
 
 
@@ -107,12 +37,16 @@ def exact_mixture(image, mixture, preprocessing):
 
 
 def test_mixing_before_normalising_changes_nothing():
-    preprocessing = Preprocess.openai(56)
-    out = np.empty((3, 56, 56), dtype=np.float32)
-    for number, mixture in enumerate(draws(60, 56)):
-        image = pictures(56)[number % 5]
-        mixed(image, mixture, preprocessing=preprocessing, scratch=Scratch(56), out=out)
-        assert abs(out - exact_mixture(image, mixture, preprocessing)).max() <= 1e-6
+    preprocessing, scratch = Preprocess.openai(56), Scratch(56)
+    mixtures = draws(60, 56)
+    images = [pictures(56)[number % 5] for number in range(60)]
+    crops = [planes_of(image) for image in images]
+    starts = [crop for crop in crops for _ in range(3)]
+    chained = run_chains(starts, [c for m in mixtures for c in m.chains], scratch=scratch)
+    out = np.empty((60, 3, 56, 56), dtype=np.float32)
+    mix(crops, chained, mixtures=mixtures, preprocessing=preprocessing, scratch=scratch, out=out)
+    for view, image, mixture in zip(out, images, mixtures, strict=True):
+        assert abs(view - exact_mixture(image, mixture, preprocessing)).max() <= 1e-6
 
 
 def test_views_equal_the_peers_way_with_the_same_draws():

@@ -20,7 +20,9 @@ def noise(width, height, seed=0):
 
 
 def drawn(count, size, recipe=RECIPE):
-    return [draw_crop(view_numbers(0, "x", k).tolist(), size, recipe) for k in range(count)]
+    return [
+        draw_crop(view_numbers(0, "x", view=k).tolist(), size, recipe=recipe) for k in range(count)
+    ]
 
 
 def random_rectangles(count):
@@ -59,7 +61,7 @@ def test_a_crop_view_without_augmix_is_torchvisions_tensor(torchvision):
     )
     views = make_views(image, recipe=recipe, seed=5, image_id="a", preprocessing=setting)
     for k in range(1, 12):
-        crop = draw_crop(view_numbers(5, "a", k).tolist(), image.size, recipe)
+        crop = draw_crop(view_numbers(5, "a", view=k).tolist(), image.size, recipe=recipe)
         tensor = functional.to_tensor(cut(image, crop, size=64))
         expected = functional.normalize(tensor, setting.mean, setting.std).numpy()
         assert np.array_equal(views[k], expected)
@@ -126,6 +128,6 @@ def test_rectangles_are_distributed_as_torchvisions(torchvision, size):
 )
 def test_after_ten_refusals_the_largest_centred_rectangle_is_taken(size, expected):
     hopeless = [0.3, 0.3, 0.9, *[0.999, 0.0 if size[0] > size[1] else 0.999] * 10]
-    crop = draw_crop(hopeless, size, ViewRecipe(area=(0.99, 1.0)))
+    crop = draw_crop(hopeless, size, recipe=ViewRecipe(area=(0.99, 1.0)))
     assert (crop.width, crop.height) == expected
     assert (crop.left, crop.top) == ((size[0] - expected[0]) // 2, (size[1] - expected[1]) // 2)

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from dtpt.cli.bench_views import bench_views
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
 from dtpt.views.randomness import AUGMIX_NUMBERS, CROP_NUMBERS, NUMBERS_PER_VIEW, view_numbers
@@ -46,6 +45,27 @@ def test_a_kept_array_gives_the_same_views_and_the_wrong_one_is_refused():
         make_views(picture(), **fields, out=kept[:5])
 
 
+@pytest.mark.parametrize("augmix", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 10, 90])
+def test_progress_counts_up_to_all_views_and_changes_none(count, augmix):
+    told = []
+    fields = {"recipe": ViewRecipe(count=count, augmix=augmix), "seed": 0, "image_id": "a"}
+    setting = Preprocess.openai(224) if count == 90 else SETTING
+    result = make_views(
+        picture(),
+        **fields,
+        preprocessing=setting,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert np.array_equal(result, make_views(picture(), **fields, preprocessing=setting))
+    done = [pair[0] for pair in told]
+    assert done == sorted(set(done))
+    assert done[0] == 1
+    assert told[-1] == (count, count)
+    assert {pair[1] for pair in told} == {count}
+    assert count < 90 or len(told) > 5
+
+
 def test_a_single_view_is_the_original_alone():
     assert np.array_equal(views(count=1)[0], SETTING.pixels(picture()))
 
@@ -64,8 +84,12 @@ def test_seed_id_and_index_each_change_the_views():
 
 
 def test_seed_and_index_cannot_be_confused_with_the_id():
-    lists = [view_numbers(1, "1", 11), view_numbers(11, "1", 1), view_numbers(1, "11", 1)]
-    lists += [view_numbers(1, "1\x001", 1), view_numbers(1, "", 1)]
+    lists = [
+        view_numbers(1, "1", view=11),
+        view_numbers(11, "1", view=1),
+        view_numbers(1, "11", view=1),
+    ]
+    lists += [view_numbers(1, "1\x001", view=1), view_numbers(1, "", view=1)]
     assert len({numbers.tobytes() for numbers in lists}) == len(lists)
 
 
@@ -93,8 +117,8 @@ def test_the_same_views_in_any_order_thread_or_process():
 
 def test_the_random_numbers_are_stable_over_versions():
     """Frozen: other numbers would silently change every published run."""
-    first = view_numbers(0, "image", 1)
-    assert view_numbers(0, "image", 1).tolist() == first.tolist()
+    first = view_numbers(0, "image", view=1)
+    assert view_numbers(0, "image", view=1).tolist() == first.tolist()
     np.testing.assert_allclose(first[:3], FROZEN, rtol=0, atol=0)
 
 
@@ -154,15 +178,3 @@ def test_making_views_imports_neither_torch_nor_torchvision():
         "import sys, dtpt.views; sys.exit(any(m in sys.modules for m in ('torch', 'torchvision')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_the_benchmark_reports_its_three_figures_as_json(capsys):
-    import json
-
-    bench_views(json=True, views=4, repeats=1, size=32)
-    result = json.loads(capsys.readouterr().out)
-    assert result["plain_views_per_second"] > 0
-    assert result["views_per_second"] > 0
-    assert result["ratio"] == pytest.approx(
-        result["views_per_second"] / result["plain_views_per_second"]
-    )

@@ -21,8 +21,8 @@ class Crop(NamedTuple):
     flip: bool
 
 
-def draw_crop(numbers: Sequence[float], size: tuple[int, int], recipe: ViewRecipe) -> Crop:
-    """Draws a crop: uniform area, log-uniform aspect ratio, uniform place.
+def draw_crop(numbers: Sequence[float], size: tuple[int, int], *, recipe: ViewRecipe) -> Crop:
+    """Draw a crop: uniform area, log-uniform aspect ratio, uniform place.
 
     A draw that does not fit into the picture is repeated, up to ten times; then the largest centred
     rectangle with a permitted aspect ratio is taken.
@@ -31,6 +31,10 @@ def draw_crop(numbers: Sequence[float], size: tuple[int, int], recipe: ViewRecip
         numbers: 23 uniform numbers: place (2), flip (1), then area and aspect of each try.
         size: Width and height of the picture in pixels.
         recipe: Ranges of area and aspect ratio, probability of the flip.
+
+    Example:
+        >>> draw_crop([0.5] * 23, (100, 100), recipe=ViewRecipe())
+        Crop(left=14, top=14, width=73, height=73, flip=False)
     """
     width, height = size
     flip = numbers[2] < recipe.flip
@@ -44,14 +48,18 @@ def draw_crop(numbers: Sequence[float], size: tuple[int, int], recipe: ViewRecip
             left = int(numbers[0] * (width - across + 1))
             top = int(numbers[1] * (height - down + 1))
             return Crop(left, top, across, down, flip)
-    return _centred(width, height, recipe.aspect)._replace(flip=flip)
+    return _centred(width, height, aspect=recipe.aspect)._replace(flip=flip)
 
 
 def cut(image: Image.Image, crop: Crop, *, size: int) -> Image.Image:
-    """Returns the crop resized (bilinear, antialiased) to a square of `size` pixels, and flipped.
+    """Return the crop resized (bilinear, antialiased) to a square of `size` pixels, and flipped.
 
     Cutting first matters: a resize of a box of the whole picture would also look at the pixels
     around the box and is not what torchvision computes.
+
+    Example:
+        >>> cut(Image.new("RGB", (40, 30)), Crop(5, 5, 20, 20, flip=True), size=8).size
+        (8, 8)
     """
     box = (crop.left, crop.top, crop.left + crop.width, crop.top + crop.height)
     resized = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
@@ -62,7 +70,7 @@ def _between(bounds: tuple[float, float], number: float) -> float:
     return bounds[0] + (bounds[1] - bounds[0]) * number
 
 
-def _centred(width: int, height: int, aspect: tuple[float, float]) -> Crop:
+def _centred(width: int, height: int, *, aspect: tuple[float, float]) -> Crop:
     across, down = width, height
     if width / height < aspect[0]:
         down = round(width / aspect[0])

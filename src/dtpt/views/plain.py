@@ -1,4 +1,4 @@
-"""The peers' way of making views, as a yardstick for tests and `dtpt bench views`; nothing uses it.
+"""The peers' way of making views: a yardstick for tests and `dtpt bench`, never for results.
 
 Every view is cropped, every chain of AugMix runs through Pillow, and the crop and each of the three
 chains are converted to a tensor and normalised before they are mixed: four conversions per view.
@@ -27,22 +27,22 @@ def plain_views(
     image_id: str,
     preprocessing: Preprocess,
 ) -> Tensor:
-    """Returns (count, 3, size, size): the same views as `make_views`, made the peers' way."""
+    """Return (count, 3, size, size): the same views as `make_views`, made the peers' way."""
     views = [as_tensor(preprocessing.cropped(image), preprocessing)]
     for view in range(1, recipe.count):
-        numbers = view_numbers(seed, image_id, view).tolist()
-        box = draw_crop(numbers[CROP_NUMBERS], image.size, recipe)
+        numbers = view_numbers(seed, image_id, view=view).tolist()
+        box = draw_crop(numbers[CROP_NUMBERS], image.size, recipe=recipe)
         crop = cut(image, box, size=preprocessing.size)
         if recipe.augmix:
             mixture = draw_mixture(numbers[AUGMIX_NUMBERS], size=preprocessing.size)
-            views.append(plain_augmix(crop, mixture, preprocessing))
+            views.append(plain_augmix(crop, mixture, preprocessing=preprocessing))
         else:
             views.append(as_tensor(crop, preprocessing))
     return torch.stack(views)
 
 
-def plain_augmix(crop: Image.Image, mixture: Mixture, preprocessing: Preprocess) -> Tensor:
-    """Returns the mixture of normalised tensors, (3, S, S) float32."""
+def plain_augmix(crop: Image.Image, mixture: Mixture, *, preprocessing: Preprocess) -> Tensor:
+    """Return the mixture of normalised tensors, (3, S, S) float32."""
     original = as_tensor(crop, preprocessing)
     mix = torch.zeros_like(original)
     for chain, weight in zip(mixture.chains, mixture.weights, strict=True):
@@ -54,7 +54,7 @@ def plain_augmix(crop: Image.Image, mixture: Mixture, preprocessing: Preprocess)
 
 
 def apply(image: Image.Image, operation: Operation) -> Image.Image:
-    """Runs one operation through Pillow."""
+    """Run one operation through Pillow."""
     name, amount = operation
     whole = int(amount)
     if name == "autocontrast":
@@ -77,7 +77,7 @@ def apply(image: Image.Image, operation: Operation) -> Image.Image:
 
 
 def as_tensor(image: Image.Image, preprocessing: Preprocess) -> Tensor:
-    """Returns (3, S, S) float32: to [0, 1], minus the mean, divided by the deviation."""
+    """Return (3, S, S) float32: to [0, 1], minus the mean, divided by the deviation."""
     pixels = torch.from_numpy(np.array(image, copy=True))  # (S, S, 3) uint8
     scaled = pixels.permute(2, 0, 1).contiguous().to(torch.float32).div(255)
     mean = torch.tensor(preprocessing.mean).view(3, 1, 1)

@@ -18,8 +18,13 @@ CROP_NUMBERS = slice(0, 23)
 AUGMIX_NUMBERS = slice(23, 57)
 
 
-def view_numbers(seed: int, image_id: str, view: int) -> npt.NDArray[np.float64]:
-    """Returns the uniform numbers in [0, 1) of one view of one image."""
+def view_numbers(seed: int, image_id: str, *, view: int) -> npt.NDArray[np.float64]:
+    """Return the uniform numbers in [0, 1) of one view of one image.
+
+    Example:
+        >>> view_numbers(0, "image", view=1)[:2].tolist()
+        [0.14078488861449545, 0.19407243489509762]
+    """
     digest = hashlib.sha256(f"{seed}\0{view}\0{image_id}".encode()).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
     return generator.random(NUMBERS_PER_VIEW)

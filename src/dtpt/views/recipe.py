@@ -38,5 +38,10 @@ class ViewRecipe(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 (hex) of all fields: equal recipes make equal views."""
+        """The sha256 (hex) of all fields: equal recipes make equal views.
+
+        Example:
+            >>> ViewRecipe().fingerprint == ViewRecipe(count=64).fingerprint
+            True
+        """
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
