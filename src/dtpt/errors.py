@@ -21,6 +21,10 @@ class UnknownName(DtptError):
         super().__init__(f"Unknown {kind} {name!r}.{suggestion}{' ' + hint if hint else ''}")
 
 
+class OptionError(DtptError):
+    """An option with a value that makes no sense, or one that is missing."""
+
+
 class CheckpointError(DtptError):
     """A checkpoint that is missing, damaged, unsafe or does not fit its config."""
 

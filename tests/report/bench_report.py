@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from handmade import TUNING, dataset
 
 from dtpt.report import gather, write_report
+from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import ModelSpec, RunSpec
-from dtpt.runs.store import MAIN_STORE, Store, cells_of
+from dtpt.runs.store import Store
 
 RUNS, ROWS = 20, 50_000
 METHODS = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0), ("d-tpt", 1e5))
@@ -38,7 +39,7 @@ def write(folder: Path, number: int) -> Path:
     right = generator.random(ROWS) < confidence
     with Store(folder / MAIN_STORE, spec) as store:
         store.write_classes(entry.name, [f"class {i}" for i in range(1000)])
-        (cell,) = cells_of(spec)
+        (cell,) = spec.cells()
         rows = (
             (
                 cell.key,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dtpt.runs.schema import Cell
-from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
-from dtpt.runs.store import MAIN_STORE, Answer, SampleInfo, Store, cells_of
+from dtpt.runs.shards import MAIN_STORE
+from dtpt.runs.spec import Cell, DatasetSpec, MethodSpec, ModelSpec, RunSpec
+from dtpt.runs.store import Answer, SampleInfo, Store
 
 TUNING = {
     "steps": 1,
@@ -72,7 +72,7 @@ def write_run(
         store.begin_session({"torch": "none"})
         for entry in datasets:
             store.write_classes(entry.name, classes)
-            cells = [cell for cell in cells_of(spec) if cell.dataset == entry.name]
+            cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
             for index in range(entry.samples):
                 _write_sample(store, entry, cells, index, says, done)
     return folder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from handmade import dataset, random_says, write_run
 
-from dtpt.errors import DtptError, ReportError
+from dtpt.errors import DtptError, ReportError, RunError
 from dtpt.metrics import calibration_report_from_confidence
 from dtpt.report import gather
 from dtpt.report.tables import family_table
@@ -57,12 +57,12 @@ def test_contradicting_copies_are_refused(tmp_path: Path) -> None:
     entry = dataset(samples=3, methods=ONE)
     first = write_run(tmp_path / "a", [entry], says)
     second = write_run(tmp_path / "b", [entry], lambda cell, index: (True, 0.99))
-    with pytest.raises(ReportError, match="contradict each other on sample 'picture-00000'"):
+    with pytest.raises(RunError, match="contradict each other on sample 'picture-00000'"):
         gather([first, second])
 
 
 def test_empty_folder_missing_run_and_run_without_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="no run at"):
+    with pytest.raises(RunError, match="no run at"):
         gather([tmp_path])
     with pytest.raises(ReportError, match="No run is given"):
         gather([])

@@ -12,8 +12,8 @@ from dtpt.clip.config import ClipConfig, TextConfig, VitConfig
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.runs import Run, results_document
-from dtpt.runs.export import sample_records
+from dtpt.runs import Run, results_of
+from dtpt.runs.exports import sample_records
 
 TINY_OPTIONS = {
     "model": "tiny",
@@ -57,7 +57,7 @@ def draw_pictures(folder: Path, *, per_class: int, classes: tuple[str, ...] = ()
 
 def exported(run: Run) -> bytes:
     """All that a run exports, without when and in how many sessions it was computed."""
-    document = results_document(run)
+    document = results_of(run).document()
     del document["date"]
     rows = [record for name in run.datasets for record in sample_records(run, name)]
     return json.dumps([document, rows], allow_nan=False).encode()

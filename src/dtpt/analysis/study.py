@@ -112,7 +112,7 @@ def _analyse_task(
     samples = task.dataset.samples
     limit = FailureLimit(task.dataset.name, len(samples), options.max_failures)
     reporter.start(f"{task.dataset.name} {setup.spec.template!r}", len(samples), done=0)
-    with open_stage(task, setup, options.workers, limit=limit) as stage:
+    with open_stage(task, setup, workers=options.workers, limit=limit) as stage:
         collector = _collect(stage, setup, options, reporter)
     if collector.images == 0:
         raise RunError(f"{task.dataset.name}: no image could be read, so nothing was analysed.")
@@ -126,7 +126,7 @@ def _collect(stage: Stage, setup: Setup, options: EvalOptions, reporter: Reporte
     dataset, seed = stage.task.dataset, options.seed[0]
     collector = Collector(stage.tuner, with_companions(stage.task.methods))
     kept = {sample.id for sample in dataset.limited(kept_images(*collector.text.shape)).samples}
-    cache = open_cache(setup, stage.task, seed) if options.cache else None
+    cache = open_cache(setup, stage.task, seed=seed) if options.cache else None
     jobs = (Job(sample, seed) for sample in dataset.samples)
     stream = stream_features(jobs, encoder=stage.encoder, cache=cache, renderer=stage.renderer)
     try:

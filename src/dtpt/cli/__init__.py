@@ -1,1 +1,1 @@
-"""TODO."""
+"""The command line: one file per command, which parses, calls the library and prints."""

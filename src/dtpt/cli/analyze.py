@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from dtpt.cli.eval import Switch, Words, automatic_workers
+from dtpt.cli.eval import automatic_workers
+from dtpt.cli.flags import Switch, Words
 
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis

@@ -1,24 +1,36 @@
 """`dtpt cache`: what the cache of view features holds."""
 
+import json
 import sys
-from collections import Counter
 
 from cyclopts import App
+
+from dtpt.cli.flags import AsJson
 
 app = App(name="cache", help="Show, prune or verify the cache of view features.")
 
 
 @app.command
-def show() -> None:
-    """Show where the cache is, its size and its limit."""
+def show(*, as_json: AsJson = False) -> None:
+    """Show where the cache is, its size and its limit.
+
+    Args:
+        as_json: Print JSON.
+    """
+    from dtpt.files import printable
     from dtpt.runs.features import cache_folder, cache_limit, list_shards
 
     shards = list_shards(cache_folder())
-    groups = Counter(shard.path.parent.name for shard in shards)
-    size = sum(shard.size for shard in shards)
-    print(f"folder  {cache_folder()}  (DTPT_CACHE changes it)")
-    print(f"size    {size / 1e9:.3f} GB in {len(shards)} shards of {len(groups)} groups")
-    print(f"limit   {cache_limit() / 1e9:.1f} GB  (DTPT_CACHE_LIMIT changes it)")
+    size, limit = sum(shard.size for shard in shards), cache_limit()
+    groups = len({shard.path.parent for shard in shards})
+    folder = printable(cache_folder())
+    if as_json:
+        facts = {"folder": folder, "bytes": size, "shards": len(shards), "groups": groups}
+        print(json.dumps(facts | {"limit_bytes": limit}, indent=2))
+        return
+    print(f"folder  {folder}  (DTPT_CACHE changes it)")
+    print(f"size    {size / 1e9:.3f} GB in {len(shards)} shards of {groups} groups")
+    print(f"limit   {limit / 1e9:.1f} GB  (DTPT_CACHE_LIMIT changes it)")
 
 
 @app.command

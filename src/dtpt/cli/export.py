@@ -1,16 +1,17 @@
 """`dtpt export`: write a run's results in the formats of others."""
 
+import json
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from dtpt.cli.flags import AsJson, Words
 
 
 def export_command(
     folder: Path,
     *,
-    format: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
+    format: Words = None,
     output: Path | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write files derived from a run: results.json, samples, or clip_benchmark's JSON.
 
@@ -19,10 +20,13 @@ def export_command(
         format: results, jsonl, parquet, clip-benchmark; several may be given (default: results and
             jsonl).
         output: Folder for the files; the run's own when not given.
+        as_json: Print the list of files as JSON.
     """
+    from dtpt.files import printable
     from dtpt.runs import export, open_run
 
     chosen = [part.strip() for text in format or ["results,jsonl"] for part in text.split(",")]
     with open_run(folder) as run:
-        for path in export(run, output or run.path.parent, formats=tuple(chosen)):
-            print(path)
+        written = export(run, output or run.path.parent, formats=tuple(chosen))
+    paths = [printable(path) for path in written]
+    print(json.dumps(paths, indent=2) if as_json else "\n".join(paths))

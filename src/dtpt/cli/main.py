@@ -1,11 +1,11 @@
 """The `dtpt` command: a table of subcommands, loaded only when they are called."""
 
-import os
+import io
 import sys
 
 from cyclopts import App
 
-from dtpt.errors import DtptError
+from dtpt.cli.exits import INTERRUPTED, NOBODY_READS, REFUSED, end, explain
 
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
 COMMANDS: dict[str, str] = {
@@ -55,13 +55,22 @@ for _name, _target in COMMANDS.items():
 
 
 def run() -> None:
-    """Entry point: our own errors become one line on stderr and exit code 2."""
+    """Run a command; whatever is not a bug ends in one line on stderr and an exit code.
+
+    The codes are in `dtpt.cli.exits`; a command that did part of its work exits by itself.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # file names are bytes; any of them can be printed
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
-    except DtptError as error:
-        print(f"dtpt: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:  # the reader (`| head`) has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        app(exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end("nobody reads the output any more.", NOBODY_READS)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        end(message, REFUSED)

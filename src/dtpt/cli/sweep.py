@@ -1,28 +1,28 @@
 """`dtpt sweep`: a grid of λ for the regularised methods, the data of the Pareto figure."""
 
-from typing import TYPE_CHECKING
-
-from dtpt.cli.eval import EvalFlags, run_and_show
-
-if TYPE_CHECKING:
-    from dtpt.runs import EvalOptions
+from dtpt.cli.eval import EvalFlags, automatic_workers, run_and_show
+from dtpt.cli.flags import AsJson
+from dtpt.runs.options import EvalOptions
 
 DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
 
 
-def sweep(*, flags: EvalFlags | None = None) -> None:
+def sweep(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
     """Evaluate a grid of lambda for every regularised method, sharing all other work.
 
     Without --lambda each method has a grid around its default. Zero-shot and TPT are the anchors.
+    The options are those of `dtpt eval`.
 
     Args:
-        flags: The options, as for `dtpt eval`.
+        flags: The options.
+        as_json: Print the content of results.json.
     """
-    options = (flags or EvalFlags()).options("sweep", defaults={"method": DEFAULT_METHODS})
-    run_and_show(with_grids(options))
+    defaults = {"workers": automatic_workers(), "method": DEFAULT_METHODS}
+    options = (flags or EvalFlags()).options(EvalOptions, table="sweep", defaults=defaults)
+    run_and_show(with_grids(options), as_json=as_json)
 
 
-def with_grids(options: "EvalOptions") -> "EvalOptions":
+def with_grids(options: EvalOptions) -> EvalOptions:
     """Write every λ of the grid into the method names; a method with its own `@` keeps it."""
     if options.lambda_:
         return options

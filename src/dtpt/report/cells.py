@@ -10,20 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.metrics import METRICS, Conventions, Predictions
+from dtpt.runs.reading import Run
+from dtpt.runs.rows import Columns
+from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import DatasetSpec, RunSpec, method_label
-from dtpt.runs.store import MAIN_STORE
 
-RECORD = np.dtype(
-    [
-        ("cell", np.int64),
-        ("correct", np.bool_),
-        ("confidence", np.float64),
-        ("zero_shot_confidence", np.float64),
-    ]
-)
-"""One successful row, as far as the report needs all of them."""
-
-Records = npt.NDArray[Any]
+RECORD = ("correct", "confidence", "zero_shot_confidence")
+"""The columns that the report needs of all successful rows."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class CellScore:
     seed: int
     expected: int
     failed: int
-    records: Records = field(repr=False)
+    records: Columns = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -141,21 +134,25 @@ class Block:
 
 @dataclass(frozen=True)
 class Source:
-    """One store that was read.
+    """One store that was read; it stays open for what a report looks up later.
 
     Attributes:
+        run: The open store.
         path: The SQLite file.
         spec: Its configuration.
         sessions: When, where and how long it was worked on.
         classes: Class names by data set.
         failures: (data set, sample, reason) of pictures that could not be read.
+        remarks: What readers of its numbers should know.
     """
 
+    run: Run
     path: Path
     spec: RunSpec
     sessions: tuple[dict[str, Any], ...]
     classes: Mapping[str, tuple[str, ...]]
     failures: tuple[tuple[str, str, str], ...]
+    remarks: tuple[str, ...]
 
     @property
     def folder(self) -> Path:
@@ -176,3 +173,8 @@ class Gathered:
     sources: tuple[Source, ...]
     blocks: tuple[Block, ...]
     remarks: tuple[str, ...]
+
+    def close(self) -> None:
+        """Close the stores; what was read stays."""
+        for source in self.sources:
+            source.run.close()

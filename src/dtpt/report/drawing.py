@@ -26,7 +26,7 @@ from dtpt.report.figures import (
 )
 from dtpt.report.names import set_title
 from dtpt.report.tables import Table
-from dtpt.runs.export import safe_name
+from dtpt.runs.exports import safe_name
 from dtpt.runs.spec import method_label
 
 MOST_PANELS = 6  # diagrams side by side; a sweep has more methods than fit

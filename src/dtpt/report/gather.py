@@ -6,26 +6,20 @@ Runs of different models, templates, contexts or tuning settings become separate
 tables of its own.
 """
 
-import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from dtpt.errors import ReportError
-from dtpt.report.cells import RECORD, Block, CellScore, Gathered, Records, Source
+from dtpt.report.cells import RECORD, Block, CellScore, Gathered, Source
 from dtpt.report.remarks import remarks
+from dtpt.runs.merging import join_columns
 from dtpt.runs.reading import Run
-from dtpt.runs.schema import Cell, connect_for_reading, explained
-from dtpt.runs.spec import DatasetSpec, RunSpec, canonical_json
-from dtpt.runs.store import MAIN_STORE
-
-_QUERY = """
-SELECT cell, label = prediction, confidence, coalesce(zero_shot_confidence, -1.0)
-FROM rows WHERE status = 'ok'
-"""  # the primary key (cell, sample) gives the order
+from dtpt.runs.rows import Columns, column_types
+from dtpt.runs.shards import store_files
+from dtpt.runs.spec import Cell, DatasetSpec, canonical_json
 
 
 def gather(paths: Sequence[Path | str]) -> Gathered:
@@ -39,8 +33,8 @@ def gather(paths: Sequence[Path | str]) -> Gathered:
     """
     if not paths:
         raise ReportError("No run is given: name at least one folder made by `dtpt eval`.")
-    files = list(dict.fromkeys(f.resolve() for path in paths for f in store_files(Path(path))))
-    loaded = [_load(file) for file in files]
+    files = list(dict.fromkeys(f.resolve() for path in paths for f in store_files(path)))
+    loaded = [_load(Run(file)) for file in files]
     sources = tuple(source for source, _, _ in loaded)
     _check_tasks(sources)
     blocks = _blocks(loaded)
@@ -50,54 +44,21 @@ def gather(paths: Sequence[Path | str]) -> Gathered:
     return Gathered(sources, blocks, tuple(remarks(sources, blocks)))
 
 
-def store_files(path: Path) -> list[Path]:
-    """Return the stores that a folder (or file) means: the whole run, else all its shards."""
-    if path.is_file():
-        return [path]
-    if (path / MAIN_STORE).is_file():
-        return [path / MAIN_STORE]
-    shards = sorted(path.glob("shard-*-of-*.sqlite"))
-    if not shards:
-        raise ReportError(f"There is no run at {path}: expected {MAIN_STORE} or shards in it.")
-    return shards
+Loaded = tuple[Source, dict[Cell, Columns], dict[Cell, tuple[int, int]]]
 
 
-Loaded = tuple[Source, dict[int, Records], dict[int, int]]
-
-
-def _load(path: Path) -> Loaded:
-    """Read one store: what it is, its rows and its number of failures by cell key."""
-    with Run(path) as run:
-        source = Source(
-            path=path,
-            spec=run.spec,
-            sessions=tuple(run.sessions()),
-            classes={name: run.classes(name) for name in run.datasets},
-            failures=tuple((f.dataset, f.sample, f.reason) for f in run.failures()),
-        )
-    connection = connect_for_reading(path)
-    try:
-        with explained(path):
-            records = _read_records(connection)
-            failed = dict(
-                connection.execute(
-                    "SELECT cell, count(*) FROM rows WHERE status = 'failed' GROUP BY cell"
-                )
-            )
-    finally:
-        connection.close()
-    return source, records, failed
-
-
-def _read_records(connection: sqlite3.Connection) -> dict[int, Records]:
-    """Read all successful rows at once and cut them into cells."""
-    (count,) = connection.execute("SELECT count(*) FROM rows WHERE status = 'ok'").fetchone()
-    table = np.fromiter(connection.execute(_QUERY), dtype=RECORD, count=count)
-    if not count:
-        return {}
-    starts = np.flatnonzero(np.append(True, np.diff(table["cell"]) != 0))
-    parts = np.split(table, starts[1:])
-    return {int(part["cell"][0]): part for part in parts}
+def _load(run: Run) -> Loaded:
+    """Read one store: what it is, its rows, and its numbers of successes and failures by cell."""
+    source = Source(
+        run=run,
+        path=run.path,
+        spec=run.spec,
+        sessions=tuple(run.sessions()),
+        classes={name: run.classes(name) for name in run.datasets},
+        failures=tuple((f.dataset, f.sample, f.reason) for f in run.failures()),
+        remarks=run.remarks(),
+    )
+    return source, run.columns(*RECORD), run.counts()
 
 
 def _check_tasks(sources: Sequence[Source]) -> None:
@@ -129,11 +90,11 @@ def _block(items: Sequence[Loaded]) -> Block:
     first = items[0][0].spec
     parts: dict[Cell, list[_Part]] = {}
     expected: dict[Cell, int] = {}
-    for source, records, failed in items:
-        for cell, entry in _planned(source.spec):
-            part = _Part(source.path, records.get(cell.key), failed.get(cell.key, 0))
+    for source, records, counts in items:
+        for cell in source.run.cells:
+            part = _Part(source.run, records.get(cell), counts[cell][1])
             parts.setdefault(cell, []).append(part)
-            expected[cell] = entry.samples
+            expected[cell] = source.spec.dataset(cell.dataset).samples
     return Block(
         model=first.model.name,
         fingerprint=first.model.fingerprint,
@@ -153,59 +114,18 @@ def _block(items: Sequence[Loaded]) -> Block:
 class _Part:
     """What one store holds of a cell."""
 
-    path: Path
-    records: Records | None
+    run: Run
+    records: Columns | None
     failed: int
 
 
 def _score(cell: Cell, parts: Sequence[_Part], expected: int) -> CellScore:
     """Put together what the stores (shards, copies) have of one cell."""
-    filled = [part for part in parts if part.records is not None]
-    if not filled:
-        records = np.empty(0, RECORD)
-    elif len(filled) == 1:
-        records = filled[0].records  # type: ignore[assignment]  # filled means not None
-    else:
-        records = _union(cell, filled)
+    filled = [(part.run, part.records) for part in parts if part.records is not None]
+    records = join_columns(cell, filled) if filled else np.empty(0, column_types(RECORD))
     # a picture that failed in one store may have succeeded in another
     failed = min(sum(part.failed for part in parts), max(expected - len(records), 0))
     return CellScore(cell.dataset, cell.method, cell.lambda_, cell.seed, expected, failed, records)
-
-
-def _union(cell: Cell, parts: Sequence[_Part]) -> Records:
-    """Join the rows of several stores by sample id; equal ones count once."""
-    ids = np.concatenate([_sample_ids(part.path, cell) for part in parts])
-    records = np.concatenate([part.records for part in parts if part.records is not None])
-    if len(ids) != len(records):
-        raise ReportError(f"{parts[-1].path} changed while it was read: make the report again.")
-    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    differing = np.flatnonzero(records != records[first][inverse])
-    if len(differing):
-        raise ReportError(
-            f"{parts[0].path} and {parts[-1].path} contradict each other on sample "
-            f"{str(unique[inverse[differing[0]]])!r} of {cell.dataset}, {cell.label}, "
-            f"seed {cell.seed}: they were computed on different machines or data; report one."
-        )
-    chosen: Records = records[first]
-    return chosen
-
-
-def _sample_ids(path: Path, cell: Cell) -> npt.NDArray[np.str_]:
-    """Return the ids of a cell's successful rows, in the order of its records."""
-    connection = connect_for_reading(path)
-    try:
-        with explained(path):
-            query = "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
-            return np.array([name for (name,) in connection.execute(query, (cell.key,))])
-    finally:
-        connection.close()
-
-
-def _planned(spec: RunSpec) -> Iterable[tuple[Cell, DatasetSpec]]:
-    for entry in spec.datasets:
-        for seed in spec.seeds:
-            for method in entry.methods:
-                yield Cell(entry.name, method.name, method.lambda_, seed, spec.template), entry
 
 
 def _datasets(items: Sequence[Loaded]) -> dict[str, DatasetSpec]:

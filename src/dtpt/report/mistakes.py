@@ -11,14 +11,8 @@ from PIL import Image
 from dtpt.data import Dataset, load_dataset
 from dtpt.errors import DtptError
 from dtpt.report.cells import Block, Gathered, Source
-from dtpt.runs.schema import Cell, connect_for_reading, explained
 
 SIDE = 132  # pixels of the longer side on the page
-_QUERY = """
-SELECT sample, label, prediction, confidence, zero_shot_prediction, zero_shot_confidence
-FROM rows WHERE cell = ? AND status = 'ok' AND prediction != label
-ORDER BY confidence DESC, sample LIMIT ?
-"""
 
 
 @dataclass(frozen=True)
@@ -71,34 +65,25 @@ def worst_mistakes(
 
 
 def _of_source(source: Source, block: Block, method: str, count: int) -> list[Mistake]:
-    cells = [
-        Cell(entry.name, m.name, m.lambda_, block.seeds[0], block.template)
-        for entry in source.spec.datasets
-        for m in entry.methods
-        if m.name == method
-    ]
-    connection = connect_for_reading(source.path)
-    try:
-        with explained(source.path):
-            rows = [
-                (cell.dataset, *row)
-                for cell in cells
-                for row in connection.execute(_QUERY, (cell.key, count))
-            ]
-    finally:
-        connection.close()
-    mistakes = []
-    for dataset, sample, label, prediction, confidence, untuned, untuned_confidence in rows:
-        names = source.classes[dataset]
-        truth, answer, before = (_name(names, i) for i in (label, prediction, untuned))
-        mistakes.append(
-            Mistake(dataset, sample, truth, answer, confidence, before, untuned_confidence or 0.0)
-        )
-    return mistakes
+    found = []
+    for cell in source.run.select(method=method, seed=block.seeds[0]):
+        if cell.template != block.template:
+            continue
+        names = source.classes[cell.dataset]
+        rows = source.run.mistakes(cell, count)
+        for i, sample in enumerate(rows.ids):
+            truth, answer, untuned = (
+                _name(names, int(column[i]))
+                for column in (rows.labels, rows.predictions, rows.zero_shot_predictions)
+            )
+            before = max(float(rows.zero_shot_confidence[i]), 0.0)
+            sure = float(rows.confidence[i])
+            found.append(Mistake(cell.dataset, sample, truth, answer, sure, untuned, before))
+    return found
 
 
-def _name(names: Sequence[str], index: int | None) -> str:
-    if index is None:
+def _name(names: Sequence[str], index: int) -> str:
+    if index < 0:
         return ""
     return names[index] if 0 <= index < len(names) else f"class {index}"
 

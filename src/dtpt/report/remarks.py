@@ -18,6 +18,7 @@ def remarks(sources: Sequence[Source], blocks: Sequence[Block]) -> Iterable[str]
             f"{name}: {len(failed)} pictures could not be read and are in no metric, first "
             f"{failed[0][1]} ({failed[0][2]})."
         )
+    yield from dict.fromkeys(text for source in sources for text in source.remarks)
     versions = dict.fromkeys(source.spec.code_version for source in sources)
     if len(versions) > 1:
         yield f"The runs were computed by different versions of dtpt: {', '.join(versions)}."

@@ -1,6 +1,7 @@
 """Write a report: page, card, tables and figures into one folder, each file atomically."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,15 +61,16 @@ def write_report(
         raise ReportError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
     found = load_analysis(analysis) if analysis is not None else None
     folder = Path(output)
-    content = compose(
-        gather(runs),
-        output=folder,
-        analysis=found,
-        extra=extra,
-        bootstrap=bootstrap,
-        data_root=data_root,
-        title=title,
-    )
+    with closing(gather(runs)) as gathered:
+        content = compose(
+            gathered,
+            output=folder,
+            analysis=found,
+            extra=extra,
+            bootstrap=bootstrap,
+            data_root=data_root,
+            title=title,
+        )
     files = _files(content)
     paths = [_save(folder / name, data) for name, data in files.items()]
     return WrittenReport(folder / "index.html", folder / "card.md", tuple(paths), content)

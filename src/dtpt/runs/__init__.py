@@ -4,49 +4,64 @@
 >>> run = evaluate(EvalOptions(model="ViT-B-16/openai", dataset=("dtd",)))      # doctest: +SKIP
 >>> run.rows(method="d-tpt", seed=0).correct.mean()                             # doctest: +SKIP
 
-Reading, metrics and exports need no torch; `evaluate` imports it when it is first used.
+Every name is imported when it is first used: options need neither NumPy nor torch, reading,
+metrics and exports need no torch.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dtpt.runs.export import export, results_document
-from dtpt.runs.options import EvalOptions
-from dtpt.runs.reading import Failure, Rows, Run, open_run
-from dtpt.runs.schema import Cell
-from dtpt.runs.shards import merge
-from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
-from dtpt.runs.summary import CellResult, MethodResult, score_cells, score_methods, score_rows
-
 if TYPE_CHECKING:
-    from dtpt.runs.runner import evaluate
+    from dtpt.runs.exports import export as export
+    from dtpt.runs.merging import merge as merge
+    from dtpt.runs.options import EvalOptions as EvalOptions
+    from dtpt.runs.reading import Failure as Failure
+    from dtpt.runs.reading import Run as Run
+    from dtpt.runs.reading import open_parts as open_parts
+    from dtpt.runs.reading import open_run as open_run
+    from dtpt.runs.results import Results as Results
+    from dtpt.runs.results import results_of as results_of
+    from dtpt.runs.rows import Rows as Rows
+    from dtpt.runs.runner import evaluate as evaluate
+    from dtpt.runs.spec import Cell as Cell
+    from dtpt.runs.spec import DatasetSpec as DatasetSpec
+    from dtpt.runs.spec import MethodSpec as MethodSpec
+    from dtpt.runs.spec import ModelSpec as ModelSpec
+    from dtpt.runs.spec import RunSpec as RunSpec
+    from dtpt.runs.summary import CellResult as CellResult
+    from dtpt.runs.summary import MethodResult as MethodResult
+    from dtpt.runs.summary import score_cells as score_cells
+    from dtpt.runs.summary import score_methods as score_methods
+    from dtpt.runs.summary import score_rows as score_rows
 
-__all__ = [
-    "Cell",
-    "CellResult",
-    "DatasetSpec",
-    "EvalOptions",
-    "Failure",
-    "MethodResult",
-    "MethodSpec",
-    "ModelSpec",
-    "Rows",
-    "Run",
-    "RunSpec",
-    "evaluate",
-    "export",
-    "merge",
-    "open_run",
-    "results_document",
-    "score_cells",
-    "score_methods",
-    "score_rows",
-]
+_HOMES = {
+    "Cell": "spec",
+    "CellResult": "summary",
+    "DatasetSpec": "spec",
+    "EvalOptions": "options",
+    "Failure": "reading",
+    "MethodResult": "summary",
+    "MethodSpec": "spec",
+    "ModelSpec": "spec",
+    "Results": "results",
+    "Rows": "rows",
+    "Run": "reading",
+    "RunSpec": "spec",
+    "evaluate": "runner",
+    "export": "exports",
+    "merge": "merging",
+    "open_parts": "reading",
+    "open_run": "reading",
+    "results_of": "results",
+    "score_cells": "summary",
+    "score_methods": "summary",
+    "score_rows": "summary",
+}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """Import torch only when something is really evaluated."""
-    if name == "evaluate":
-        from dtpt.runs.runner import evaluate
-
-        return evaluate
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"dtpt.runs.{_HOMES[name]}"), name)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ByteSize, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -37,7 +38,6 @@ SHARDS_IN_MEMORY = 4
 SUFFIX = ".safetensors"
 SECONDS_A_WRITE_MAY_TAKE = 3600.0
 _MOST_HEADER_BYTES = 10**8
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 log = logging.getLogger("dtpt")
 
@@ -57,22 +57,16 @@ def cache_limit() -> int:
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes, with or without a decimal unit.
+    """Read a number of bytes, with or without a unit.
 
     Example:
         >>> parse_size("1.5 GB")
         1500000000
     """
-    plain = text.strip().upper().replace(" ", "")
-    number = plain.rstrip("KMGTB")
-    unit = plain[len(number) :]
     try:
-        value = float(number) * _UNITS[unit]
-    except (ValueError, KeyError):
+        return int(TypeAdapter(ByteSize).validate_python(text.strip()))
+    except (ValidationError, OverflowError):
         raise RunError(f"{text!r} is not a size; write for example 500MB or 20GB.") from None
-    if not 0 <= value < 2**63:
-        raise RunError(f"The size {text!r} makes no sense.")
-    return int(value)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,39 @@
-"""What a user asks for, from four sources: command line > environment > TOML file > default."""
+"""What a user asks for, from four sources: command line > environment > TOML file > default.
+
+The classes here are the one place where an option has a type, a default and a description: the
+flags of the commands are made from them (`dtpt.cli.flags`). No torch.
+"""
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from dtpt.errors import RunError
+from dtpt.errors import OptionError
+from dtpt.files import read_limited
+from dtpt.tuning.settings import TuningSettings
 
 ENVIRONMENT_PREFIX = "DTPT_"
 # options whose variable has another name than DTPT_<OPTION>
 VARIABLES = {"data_root": "DTPT_DATA"}
+# options that no variable sets: DTPT_CACHE is the cache's folder
+WITHOUT_VARIABLE = {"cache"}
 # TOML tables in which options may stand, so that one file can serve several commands
 TABLES = ("eval", "sweep")
+MOST_CONFIG_BYTES = 10**6
+LARGEST_SEED = 2**63 - 1  # SQLite's integers
 
 
 def split_list(value: object) -> object:
-    """Turn "a,b" and ["a,b", "c"] into ["a", "b", "c"]; leave other values to the validation."""
+    """Turn "a,b" and ["a,b", "c"] into ["a", "b", "c"]; leave other values to the validation.
+
+    Example:
+        >>> split_list(["0, 1", 2])
+        ['0', '1', 2]
+    """
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple):
@@ -38,67 +53,10 @@ def _as_texts(value: object) -> object:
 Listed = BeforeValidator(split_list)
 
 
-class EvalOptions(BaseModel):
-    """The options of `dtpt eval`, with their defaults.
-
-    Attributes:
-        model: Name of the model.
-        dataset: Names or groups of data sets; `expand_names` splits them.
-        method: Method names, `name+modifier@lambda`.
-        lambda_: Weights for all regularised methods without their own `@lambda`.
-        seed: Seeds of the views.
-        views: Views per image, the original included.
-        limit: Samples per data set; None for all.
-        presentation: Kind of picture (emoji sets only).
-        template: Prompt with {} for the class name.
-        context: File with a trained initial context (CoOp), which replaces the template's words.
-        steps: AdamW steps per image.
-        learning_rate: Of AdamW.
-        rho: Share of views kept.
-        entropy: "of-mean" or "mean-of".
-        output: Folder of the run.
-        data_root: Folder of all data sets.
-        workers: Processes that decode and make views; 0 for none beside the main one.
-        threads: torch threads; None for torch's own choice (OMP_NUM_THREADS, else all cores).
-        device: "auto", "cpu", "cuda", "cuda:1", "mps".
-        shard: "i/n" with i from 1; None for the environment's (RANK, SLURM), else no shards.
-        max_failures: Largest share of unreadable images before the run stops.
-        cache: Keep view features for later runs.
-        fresh: Move an existing store aside and start anew.
-        quiet: No progress.
-    """
+class Options(BaseModel):
+    """Options of a command that can also stand in the environment and in a TOML file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-    model: str = "pocket"
-    dataset: Annotated[tuple[str, ...], BeforeValidator(_as_texts), Field(min_length=1)]
-    method: Annotated[tuple[str, ...], Listed, Field(min_length=1)] = ("zero-shot", "tpt", "d-tpt")
-    lambda_: Annotated[tuple[float, ...], Listed, Field(alias="lambda")] = ()
-    seed: Annotated[tuple[int, ...], Listed, Field(min_length=1)] = (0,)
-    views: Annotated[int, Field(ge=1, le=4096)] = 64
-    limit: Annotated[int, Field(ge=1)] | None = None
-    presentation: str | None = None
-    template: str = "a photo of a {}."
-    context: Path | None = None
-    steps: Annotated[int, Field(ge=0)] = 1
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-3
-    rho: Annotated[float, Field(gt=0, le=1)] = 0.1
-    entropy: str = "of-mean"
-    output: Path = Path("runs/latest")
-    data_root: Path | None = None
-    workers: Annotated[int, Field(ge=0, le=256)] = 0
-    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    device: str = "auto"
-    shard: str | None = None
-    max_failures: Annotated[float, Field(ge=0, le=1)] = 0.01
-    cache: bool = True
-    fresh: bool = False
-    quiet: bool = False
-
-    @field_validator("seed", "method", "lambda_", "dataset")
-    @classmethod
-    def _without_repetition(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(value))
 
     @classmethod
     def layered(
@@ -120,18 +78,130 @@ class EvalOptions(BaseModel):
             defaults: A command's own defaults, which win over those of this class.
 
         Raises:
-            RunError: A source has an unknown option or a value that makes no sense.
+            OptionError: A source has an unknown option or a value that makes no sense; the message
+                names the source, the value, and what is expected.
         """
-        from_file = read_config(config, table) if config else {}
-        from_shell = read_environment(os.environ if environment is None else environment)
+        from_file = read_config(config, table, known=cls.model_fields) if config else {}
+        shell = os.environ if environment is None else environment
+        from_shell = read_environment(shell, known=cls.model_fields)
         typed = {_field(name): value for name, value in given.items() if value is not None}
         merged = {**(defaults or {}), **from_file, **from_shell, **typed}
-        if "dataset" not in merged:
-            raise RunError("No data set is given: use --dataset NAME (`dtpt datasets` lists them).")
+        places = {name: f"{flag(name)} in {config}" for name in from_file}
+        places |= {name: variable(name) for name in from_shell}
+        places |= {name: flag(name) for name in typed}
         try:
             return cls(**merged)
         except ValidationError as error:
-            raise RunError(_explain(error)) from error
+            raise OptionError(_explain(error, cls, places=places)) from error
+
+
+class ModelOptions(Options, TuningSettings):
+    """What every command needs that runs a model on pictures."""
+
+    model: Annotated[str, Field(description="Model name; `dtpt models` lists them.")] = "pocket"
+    template: Annotated[str, Field(description="Prompt with {} for the class name.")] = (
+        "a photo of a {}."
+    )
+    context: Annotated[
+        Path | None,
+        Field(description="File with a trained context (CoOp's), instead of the template's words."),
+    ] = None
+    views: Annotated[
+        int, Field(ge=1, le=4096, description="Views per image, the original included.")
+    ] = 64
+    device: Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    threads: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="torch threads; else OMP_NUM_THREADS, else all cores."),
+    ] = None
+
+
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class EvalOptions(ModelOptions):
+    """The options of `dtpt eval`, with their defaults.
+
+    Example:
+        >>> EvalOptions(dataset="dtd", method="tpt,d-tpt", seed="0,1").seed
+        (0, 1)
+    """
+
+    dataset: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_as_texts),
+        Field(
+            min_length=1,
+            description="Data sets or groups, comma-separated; `dtpt datasets` lists them.",
+        ),
+    ]
+    method: Annotated[
+        tuple[str, ...],
+        Listed,
+        Field(
+            min_length=1,
+            description="Methods, comma-separated: name[+modifier][@lambda]; `dtpt methods` lists "
+            "them.",
+        ),
+    ] = ("zero-shot", "tpt", "d-tpt")
+    lambda_: Annotated[
+        tuple[Weight, ...],
+        Listed,
+        Field(
+            alias="lambda",
+            description="Weights for all regularised methods without their own @lambda; several "
+            "give all combinations.",
+        ),
+    ] = ()
+    seed: Annotated[
+        tuple[Seed, ...],
+        Listed,
+        Field(min_length=1, description="Seeds of the views, for example 0,1,2."),
+    ] = (0,)
+    limit: Annotated[
+        int | None, Field(ge=1, description="Evaluate that many samples of each data set.")
+    ] = None
+    presentation: Annotated[
+        str | None, Field(description="Kind of picture (emoji data sets only).")
+    ] = None
+    output: Annotated[
+        Path, Field(description="Folder of the run; the same command again resumes there.")
+    ] = Path("runs/latest")
+    data_root: Annotated[Path | None, Field(description="Folder that holds the data sets.")] = None
+    workers: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=256,
+            description="Processes that decode images and make views; 0 for none beside the main "
+            "one; with a GPU give one per core.",
+        ),
+    ] = 0
+    shard: Annotated[
+        str | None,
+        Field(
+            description="i/n: evaluate share i of n; also from RANK and WORLD_SIZE, or from Slurm."
+        ),
+    ] = None
+    max_failures: Annotated[
+        float, Field(ge=0, le=1, description="Share of unreadable images at which the run stops.")
+    ] = 0.01
+    cache: Annotated[bool, Field(description="Use the cache of view features.")] = True
+    fresh: Annotated[
+        bool, Field(description="Move an existing run in the folder aside and start anew.")
+    ] = False
+    quiet: Annotated[bool, Field(description="Show no progress.")] = False
+
+    @field_validator("seed", "method", "lambda_", "dataset")
+    @classmethod
+    def _without_repetition(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(value))
+
+    @property
+    def tuning(self) -> TuningSettings:
+        """The part that the engine needs."""
+        return TuningSettings(**self.model_dump(include=set(TuningSettings.model_fields)))
 
 
 def _field(name: str) -> str:
@@ -139,37 +209,96 @@ def _field(name: str) -> str:
     return "lambda_" if plain == "lambda" else plain
 
 
-def read_config(path: Path, table: str) -> dict[str, Any]:
+def flag(name: str) -> str:
+    """Return the flag of an option.
+
+    Example:
+        >>> flag("lambda_"), flag("data_root")
+        ('--lambda', '--data-root')
+    """
+    return "--" + name.rstrip("_").replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of an option.
+
+    Example:
+        >>> variable("views"), variable("data_root")
+        ('DTPT_VIEWS', 'DTPT_DATA')
+    """
+    return VARIABLES.get(name, ENVIRONMENT_PREFIX + name.rstrip("_").upper())
+
+
+def read_config(path: Path, table: str, *, known: Iterable[str]) -> dict[str, Any]:
     """Read the options of a TOML file: its top level, then its table, which wins."""
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"Cannot read the configuration {path}: {error}.") from error
+        content = tomllib.loads(read_limited(path, MOST_CONFIG_BYTES).decode("utf-8"))
+    except OSError as error:
+        reason = error.strerror or error
+        raise OptionError(f"Cannot read the configuration {path}: {reason}.") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"Cannot read the configuration {path}: it is not UTF-8.") from error
     except tomllib.TOMLDecodeError as error:
-        raise RunError(f"{path} is not TOML: {error}.") from error
+        raise OptionError(f"{path} is not TOML: {error}.") from error
     tables = {name: content.pop(name, {}) for name in TABLES}
+    if not isinstance(tables[table], dict):
+        raise OptionError(f"{path}: {table!r} must be a table, [{table}].")
     merged = {_field(name): value for name, value in {**content, **tables[table]}.items()}
-    unknown = [name for name in merged if name not in EvalOptions.model_fields]
+    names = set(known)
+    unknown = [name for name in merged if name not in names]
     if unknown:
-        known = ", ".join(sorted(EvalOptions.model_fields)).replace("lambda_", "lambda")
-        raise RunError(f"{path}: unknown option {unknown[0]!r}; known are {known}.")
+        listing = ", ".join(sorted(names)).replace("lambda_", "lambda")
+        raise OptionError(f"{path}: unknown option {unknown[0]!r}; known are {listing}.")
     return merged
 
 
-def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def read_environment(environment: Mapping[str, str], *, known: Iterable[str]) -> dict[str, str]:
     """Pick the options that the environment sets (`DTPT_MODEL`, `DTPT_LAMBDA`, ...)."""
-    found = {}
-    for name in EvalOptions.model_fields:
-        if name == "cache":
-            continue  # DTPT_CACHE is the cache's folder
-        default = ENVIRONMENT_PREFIX + name.rstrip("_").upper()
-        value = environment.get(VARIABLES.get(name, default), "")
-        if value:
-            found[name] = value
-    return found
+    names = (name for name in known if name not in WITHOUT_VARIABLE)
+    found = {name: environment.get(variable(name), "") for name in names}
+    return {name: value for name, value in found.items() if value}
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, options: type[BaseModel], *, places: Mapping[str, str]) -> str:
+    """Say which option has a wrong value, which value, and what is expected instead."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]).removesuffix("_").replace("_", "-")
-    return f"Option --{place}: {first['msg']} (got {first['input']!r})."
+    name = _field(str(first["loc"][0]))
+    if first["type"] == "missing":
+        hint = (
+            f" ({options.model_fields[name].description})" if name in options.model_fields else ""
+        )
+        return f"{flag(name)} is not given{hint}"
+    place = places.get(name, flag(name))
+    return f"{place} is {first['input']!r}; expected {expected(options, name)}."
+
+
+def expected(options: type[BaseModel], name: str) -> str:
+    """Say what values an option takes.
+
+    Example:
+        >>> expected(EvalOptions, "views")
+        'a whole number from 1 to 4096'
+        >>> expected(EvalOptions, "entropy")
+        'of-mean or mean-of'
+    """
+    schema = options.model_json_schema(by_alias=False)["properties"].get(name, {})
+    choices = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+    return " or ".join(_expected(part) for part in choices)
+
+
+_NOUNS = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
+def _expected(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(str(choice) for choice in schema["enum"])
+    if schema.get("type") == "array":
+        return f"{_expected(schema['items'])}, or several, comma-separated"
+    words = _NOUNS.get(str(schema.get("type")), "a text")
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if "exclusiveMinimum" in schema:
+        words += f" above {schema['exclusiveMinimum']:g}"
+        return words + (f" up to {most:g}" if most is not None else "")
+    if least is not None and most is not None:
+        return f"{words} from {least} to {most}"
+    return words + (f", at least {least}" if least is not None else "")

@@ -60,7 +60,8 @@ def stream_features(
     """Yield the features of all jobs, cached ones at once, others as their views get ready."""
     for job in jobs:
         try:
-            keyed = replace(job, image_key=job.sample.image.key())
+            image = job.sample.image
+            keyed = replace(job, stamp=image.stamp(), image_key=image.key())
         except ImageError as error:
             yield Seen(job, None, str(error))
             continue

@@ -46,6 +46,14 @@ class Silent:
         """Do nothing."""
 
 
+class Quiet(Silent):
+    """Tells no progress, but what readers of the numbers should know."""
+
+    def note(self, text: str) -> None:
+        """Write one line at once."""
+        print(text, file=sys.stderr, flush=True)
+
+
 class Lines:
     """One line per 30 seconds and one at the end of each stage."""
 
@@ -137,7 +145,7 @@ class Bar:
 def make_reporter(*, quiet: bool) -> Reporter:
     """Choose the display for stderr."""
     if quiet:
-        return Silent()
+        return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()
 
 
@@ -151,6 +159,3 @@ def format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-__all__ = ["Bar", "Lines", "Reporter", "Silent", "format_seconds", "make_reporter"]

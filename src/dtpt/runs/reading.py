@@ -7,6 +7,8 @@
 
 import json
 import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,23 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import RunError
-from dtpt.runs.schema import Cell, connect_for_reading, explained
-from dtpt.runs.spec import RunSpec
-from dtpt.runs.store import MAIN_STORE, cells_of, read_spec, read_top5
+from dtpt.runs.rows import ROW_COLUMNS, Columns, Rows, column_sql, column_types
+from dtpt.runs.schema import connect_for_reading, damaged, explained, version_of
+from dtpt.runs.shards import store_file, store_files
+from dtpt.runs.spec import Cell, RunSpec
 
-_COLUMNS = np.dtype(
-    [
-        ("sample", np.object_),
-        ("label", np.int64),
-        ("prediction", np.int64),
-        ("confidence", np.float64),
-        ("entropy", np.float64),
-        ("p_label", np.float64),
-        ("sum_squares", np.float64),
-        ("zero_shot_prediction", np.int64),
-        ("zero_shot_confidence", np.float64),
-    ]
-)
 _STORED = (
     "sample",
     "status",
@@ -50,46 +40,6 @@ _STORED = (
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Successful rows as columns of equal length, ordered by cell, then sample id.
-
-    Attributes:
-        ids: (n,) sample ids.
-        labels: (n,) true classes.
-        predictions: (n,) predicted classes.
-        confidence: (n,) probability of the prediction, a fraction.
-        entropy: (n,) of the probabilities, in nats.
-        p_label: (n,) probability of the true class.
-        sum_squares: (n,) Σ p² over all classes.
-        zero_shot_predictions: (n,) what the untuned prompt says about the same image.
-        zero_shot_confidence: (n,) and how sure it is.
-        cell_index: (n,) index into `cells`.
-        cells: the combinations the rows belong to.
-    """
-
-    ids: npt.NDArray[np.object_]
-    labels: npt.NDArray[np.int64]
-    predictions: npt.NDArray[np.int64]
-    confidence: npt.NDArray[np.float64]
-    entropy: npt.NDArray[np.float64]
-    p_label: npt.NDArray[np.float64]
-    sum_squares: npt.NDArray[np.float64]
-    zero_shot_predictions: npt.NDArray[np.int64]
-    zero_shot_confidence: npt.NDArray[np.float64]
-    cell_index: npt.NDArray[np.int64]
-    cells: tuple[Cell, ...]
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.labels)
-
-    @property
-    def correct(self) -> npt.NDArray[np.bool_]:
-        """(n,) whether the prediction is the label."""
-        return np.equal(self.predictions, self.labels)
-
-
-@dataclass(frozen=True)
 class Failure:
     """An image that could not be evaluated, and why."""
 
@@ -100,12 +50,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """What is stored about a sample itself."""
+    """What is stored about a sample itself.
+
+    `image_key` says what was in the picture when it was evaluated, `stamp` how its file looked
+    from outside; both are None where nothing could be read.
+    """
 
     id: str
     label: int
     group: str
     image_key: str | None
+    stamp: str | None = None
 
 
 class Run:
@@ -114,26 +69,24 @@ class Run:
     Attributes:
         path: The SQLite file.
         spec: The configuration that decides its numbers.
+
+    Raises:
+        RunError: There is no run in the file, or it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = connect_for_reading(path)
-        with explained(path):
-            spec = self._try_spec()
-        if spec is None:
-            self._connection.close()
-            raise RunError(f"{path} holds no run yet: start one with `dtpt eval`.")
-        self.spec: RunSpec = spec
-
-    def _try_spec(self) -> RunSpec | None:
         try:
-            return read_spec(self._connection)
-        except sqlite3.OperationalError:  # a file without our tables
-            return None
-        except ValueError as error:
+            with _trusted(path):
+                self._version = version_of(self._connection)
+                spec = read_spec(self._connection) if self._version else None
+            if spec is None:
+                raise RunError(f"{path} holds no run yet: start one with `dtpt eval`.")
+        except BaseException:
             self._connection.close()
-            raise RunError(f"{self.path} holds an unreadable configuration: {error}") from error
+            raise
+        self.spec: RunSpec = spec
 
     def close(self) -> None:
         """Close the file; reading afterwards is an error."""
@@ -148,7 +101,7 @@ class Run:
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every combination of the run, in its order, with or without rows."""
-        return tuple(cells_of(self.spec))
+        return self.spec.cells()
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -195,44 +148,58 @@ class Run:
 
     def rows_of(self, *cells: Cell) -> Rows:
         """Return the successful rows of these cells, in their order, each by sample id."""
-        parts = [self._table(cell) for cell in cells]
-        found = np.concatenate(parts) if parts else np.empty(0, dtype=_COLUMNS)
-        index = np.repeat(np.arange(len(cells)), [len(part) for part in parts]).astype(np.int64)
-        column = {name: np.ascontiguousarray(found[name]) for name in _COLUMNS.names or ()}
-        return Rows(
-            ids=column["sample"],
-            labels=column["label"],
-            predictions=column["prediction"],
-            confidence=column["confidence"],
-            entropy=column["entropy"],
-            p_label=column["p_label"],
-            sum_squares=column["sum_squares"],
-            zero_shot_predictions=column["zero_shot_prediction"],
-            zero_shot_confidence=column["zero_shot_confidence"],
-            cell_index=index,
-            cells=cells,
-        )
+        return Rows.of(cells, (self._table(cell, "ORDER BY sample") for cell in cells))
 
-    def _table(self, cell: Cell) -> npt.NDArray[np.void]:
-        """Return the successful rows of a cell as one structured array, by sample id."""
-        names = ", ".join(_COLUMNS.names or ())
-        query = f"SELECT {names} FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"  # noqa: S608
-        with explained(self.path):
-            return np.fromiter(self._connection.execute(query, (cell.key,)), dtype=_COLUMNS)
+    def mistakes(self, cell: Cell, count: int) -> Rows:
+        """Return the wrong answers of a cell, the most confident ones first."""
+        ending = "AND prediction != label ORDER BY confidence DESC, sample LIMIT ?"
+        return Rows.of((cell,), [self._table(cell, ending, count)])
+
+    def _table(self, cell: Cell, ending: str, *values: int) -> Columns:
+        """Return successful rows of a cell as one structured array."""
+        query = (
+            f"SELECT {column_sql(ROW_COLUMNS)} FROM rows "  # noqa: S608 - our own words
+            f"WHERE cell = ? AND status = 'ok' {ending}"
+        )
+        with _trusted(self.path):
+            found = self._connection.execute(query, (cell.key, *values))
+            return np.fromiter(found, dtype=column_types(ROW_COLUMNS))
+
+    def columns(self, *names: str) -> dict[Cell, Columns]:
+        """Return some columns of the successful rows of all cells at once, each by sample id.
+
+        This is one pass over the file, for those who need everything; cells without rows are not
+        in the result. The names are those of `dtpt.runs.rows.COLUMNS`.
+        """
+        by_key = {cell.key: cell for cell in self.cells}
+        kinds = np.dtype([("cell", np.int64), *column_types(names).descr])
+        query = (
+            f"SELECT cell, {column_sql(names)} FROM rows "  # noqa: S608 - our own words
+            "WHERE status = 'ok' ORDER BY cell, sample"
+        )
+        with _trusted(self.path):
+            table = np.fromiter(self._connection.execute(query), dtype=kinds)
+        starts = np.flatnonzero(np.diff(table["cell"], prepend=-1))
+        parts = np.split(table[list(names)], starts[1:]) if len(table) else []
+        keys = table["cell"][starts].tolist()
+        return {by_key[k]: part for k, part in zip(keys, parts, strict=True) if k in by_key}
+
+    def sample_ids(self, cell: Cell) -> npt.NDArray[np.str_]:
+        """Return the ids of a cell's successful rows, in the order of its rows."""
+        query = "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
+        return np.array([name for (name,) in self._all(query, (cell.key,))], dtype=np.str_)
 
     def raw_rows(self, cell: Cell) -> list[dict[str, Any]]:
         """Return all rows of a cell, failed ones included, by sample id, as stored."""
-        names = _STORED
-        query = f"SELECT {', '.join(names)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
-        return [dict(zip(names, row, strict=True)) for row in self._all(query, (cell.key,))]
+        query = f"SELECT {', '.join(_STORED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
+        return [dict(zip(_STORED, row, strict=True)) for row in self._all(query, (cell.key,))]
 
     def top5(self, cell: Cell) -> dict[str, list[tuple[int, float]]]:
         """Return, by sample id, the five most likely (label, probability) pairs."""
-        found = self._all(
-            "SELECT sample, top5 FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample",
-            (cell.key,),
-        )
-        return {sample: read_top5(text) for sample, text in found}
+        query = "SELECT sample, top5 FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
+        found = self._all(query, (cell.key,))
+        with _trusted(self.path):
+            return {name: [(int(k), float(p)) for k, p in json.loads(t)] for name, t in found}
 
     def counts(self) -> dict[Cell, tuple[int, int]]:
         """Return (successful, failed) rows of every cell."""
@@ -256,39 +223,88 @@ class Run:
 
     def samples(self, dataset: str) -> dict[str, SampleRecord]:
         """Return what is stored about the samples of a data set, by id."""
-        columns = 'sample, label, "group", image_key'
-        query = f"SELECT {columns} FROM samples WHERE dataset = ? ORDER BY sample"  # noqa: S608
-        return {row[0]: SampleRecord(*row) for row in self._all(query, (dataset,))}
+        with _trusted(self.path):
+            return read_samples(self._connection, dataset)
+
+    def remarks(self, dataset: str | None = None) -> tuple[str, ...]:
+        """Return what readers of the numbers should know: of a data set, of the run, or of all.
+
+        Args:
+            dataset: Name of a data set; "" for what concerns the whole run; None for everything.
+        """
+        found = []
+        if self._version >= 2:
+            found += self._all("SELECT dataset, text FROM remarks ORDER BY dataset, text")
+        found += [("", text) for text in thread_remarks(self.sessions())]
+        return tuple(text for name, text in found if dataset in (None, name))
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Return when and where the run was worked on: started, seconds, environment."""
-        query = "SELECT started, seconds, encoded_images, environment FROM sessions ORDER BY id"
-        return [
-            {
-                "started": started,
-                "seconds": seconds,
-                "encoded_images": images,
-                **json.loads(environment),
-            }
-            for started, seconds, images, environment in self._all(query)
-        ]
+        """Return when and where the run was worked on: started, seconds, rows, environment."""
+        with _trusted(self.path):
+            return read_sessions(self._connection)
 
     def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with explained(self.path):
+        with _trusted(self.path):
             return self._connection.execute(query, values).fetchall()
 
 
-def store_file(path: Path | str) -> Path:
-    """Return the SQLite file that a run folder (or the file itself) means."""
-    given = Path(path)
-    if given.is_dir():
-        shards = sorted(given.glob("shard-*-of-*.sqlite"))
-        if not (given / MAIN_STORE).exists() and shards:
-            raise RunError(
-                f"{given} holds {len(shards)} shards: join them with `dtpt merge {given}`."
-            )
-        return given / MAIN_STORE
-    return given
+@contextmanager
+def _trusted(path: Path) -> Iterator[None]:
+    """Explain errors; what does not have the form in which we write it is damaged."""
+    with explained(path):
+        try:
+            yield
+        except (ValueError, TypeError, OverflowError) as error:
+            raise RunError(damaged(path, error)) from error
+
+
+def read_spec(connection: sqlite3.Connection) -> RunSpec | None:
+    """Return the configuration in a store, None in a new one."""
+    found = connection.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
+    return None if found is None else RunSpec.model_validate_json(found[0])
+
+
+def read_samples(connection: sqlite3.Connection, dataset: str) -> dict[str, SampleRecord]:
+    """Return what a store holds about the samples of a data set, by id."""
+    stamp = "stamp" if version_of(connection) >= 2 else "NULL"
+    query = (
+        f'SELECT sample, label, "group", image_key, {stamp} FROM samples '  # noqa: S608
+        "WHERE dataset = ? ORDER BY sample"
+    )
+    return {row[0]: SampleRecord(*row) for row in connection.execute(query, (dataset,))}
+
+
+def read_sessions(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Return the sessions in a store; `seconds` and `rows` are None where one was killed."""
+    rows = "rows" if version_of(connection) >= 2 else "NULL"
+    query = (
+        f"SELECT started, seconds, encoded_images, {rows}, environment "  # noqa: S608
+        "FROM sessions ORDER BY id"
+    )
+    names = ("started", "seconds", "encoded_images", "rows")
+    return [
+        {**dict(zip(names, found, strict=True)), **json.loads(environment)}
+        for *found, environment in connection.execute(query)
+    ]
+
+
+def thread_remarks(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say when rows were computed with different numbers of threads; sums depend on it.
+
+    Example:
+        >>> one, two = ({"rows": 4, "environment": {"threads": n}} for n in (1, 2))
+        >>> thread_remarks([one]), len(thread_remarks([one, two]))
+        ([], 1)
+    """
+    worked = [session for session in sessions if session.get("rows") != 0]
+    counts = {session.get("environment", {}).get("threads") for session in worked} - {None}
+    if len(counts) < 2:
+        return []
+    listed = " and ".join(str(count) for count in sorted(counts))
+    return [
+        f"Rows were computed with {listed} torch threads; between them numbers differ in the last "
+        "bits."
+    ]
 
 
 def open_run(path: Path | str) -> Run:
@@ -298,3 +314,20 @@ def open_run(path: Path | str) -> Run:
         RunError: There is none, it is damaged, or it is still in shards.
     """
     return Run(store_file(path))
+
+
+def open_parts(path: Path | str) -> list[Run]:
+    """Open every store that a path means: the whole run, else all its shards.
+
+    Raises:
+        RunError: There is none, or one is damaged.
+    """
+    opened: list[Run] = []
+    try:
+        for file in store_files(path):
+            opened.append(Run(file))
+    except BaseException:
+        for run in opened:
+            run.close()
+        raise
+    return opened

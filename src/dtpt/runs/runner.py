@@ -8,26 +8,27 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from dtpt.data import Dataset, Sample
-from dtpt.errors import RunError
+from dtpt.errors import ImageError, RunError
+from dtpt.files import printable
 from dtpt.methods import ResolvedMethod
 from dtpt.prompts import PromptSet
 from dtpt.runs.answers import to_answer
-from dtpt.runs.features import FeatureCache, GroupKey
+from dtpt.runs.features import FeatureCache, Features, GroupKey
 from dtpt.runs.options import EvalOptions
-from dtpt.runs.pipeline import Encoder, Seen, as_tensor, stream_features
+from dtpt.runs.pipeline import Encoder, as_tensor, stream_features
 from dtpt.runs.progress import Reporter, make_reporter
-from dtpt.runs.reading import Run, open_run
-from dtpt.runs.schema import Cell, connect_for_reading, explained
+from dtpt.runs.reading import Run, open_run, thread_remarks
 from dtpt.runs.setup import Setup, Task, describe_environment, prepare
 from dtpt.runs.shards import Shard, find_shard, other_stores
-from dtpt.runs.store import SampleInfo, Store, read_spec, set_aside
+from dtpt.runs.spec import Cell
+from dtpt.runs.store import Answer, SampleInfo, Store, changed_picture, set_aside
 from dtpt.runs.workers import Job, Renderer, Studio, make_renderer
 from dtpt.tuning import Tuner
 
@@ -37,12 +38,16 @@ if TYPE_CHECKING:
 FAILURES_SHOWN = 20
 
 
+Wanted = tuple[tuple[Cell, ResolvedMethod], ...]
+"""Cells of one data set and seed, each with the method that answers for it."""
+
+
 @dataclass(frozen=True)
 class Missing:
     """A sample that lacks rows under one seed, and which."""
 
     sample: Sample
-    cells: tuple[Cell, ...]
+    wanted: Wanted
 
 
 @dataclass
@@ -118,9 +123,14 @@ def evaluate(
         shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
         stack.callback(shown.close)
         stack.enter_context(torch_threads(threads))
-        store.begin_session(_session(setup, options, shard, threads=threads))
+        session = _session(setup, options, shard=shard, threads=threads)
+        for text in thread_remarks([*store.sessions(), session]):
+            shown.note(text)
+        store.begin_session(session)
         for task in setup.tasks:
-            _evaluate_dataset(task, setup, options, store=store, shard=shard, reporter=shown)
+            _evaluate_dataset(
+                task, setup, options=options, store=store, shard=shard, reporter=shown
+            )
     return open_run(path)
 
 
@@ -136,42 +146,44 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def _session(
-    setup: Setup, options: EvalOptions, shard: Shard, *, threads: int
+    setup: Setup, options: EvalOptions, *, shard: Shard, threads: int
 ) -> dict[str, object]:
     return {
         "environment": describe_environment(setup.model, threads),
         "shard": str(shard),
         "workers": options.workers,
-        "data_root": str(options.data_root) if options.data_root else None,
-        "command": sys.argv,
+        "data_root": printable(options.data_root) if options.data_root else None,
+        "command": [printable(word) for word in sys.argv],
     }
 
 
 def _evaluate_dataset(
     task: Task,
     setup: Setup,
-    options: EvalOptions,
     *,
+    options: EvalOptions,
     store: Store,
     shard: Shard,
     reporter: Reporter,
 ) -> None:
+    name = task.dataset.name
     samples = [sample for sample in task.dataset.samples if shard.holds(sample.id)]
-    store.write_classes(task.dataset.name, task.dataset.classes)
+    store.write_classes(name, task.dataset.classes)
+    _tell_remarks(task.dataset, store, reporter)
+    check_pictures(name, samples, store=store)
     plans = {
-        seed: plan(samples, task_cells(task, seed, setup.spec.template), store, shard=shard)
+        seed: plan(samples, task_cells(task, setup, seed=seed), store=store, shard=shard)
         for seed in setup.spec.seeds
     }
     if not any(plans.values()):
         return
-    limit = FailureLimit(task.dataset.name, len(samples), options.max_failures)
-    with open_stage(task, setup, options.workers, limit=limit) as stage:
+    limit = FailureLimit(name, len(samples), options.max_failures)
+    with open_stage(task, setup, workers=options.workers, limit=limit) as stage:
         for seed, missing in plans.items():
-            title = f"{task.dataset.name} seed {seed}"
-            reporter.start(title, len(samples), done=len(samples) - len(missing))
-            cache = open_cache(setup, task, seed) if options.cache else None
+            reporter.start(f"{name} seed {seed}", len(samples), done=len(samples) - len(missing))
+            cache = open_cache(setup, task, seed=seed) if options.cache else None
             try:
-                _evaluate_seed(stage, missing, seed, store=store, cache=cache, reporter=reporter)
+                _evaluate_seed(stage, missing, seed=seed, store=store, cache=cache, told=reporter)
             finally:
                 store.encoded_images += stage.encoder.images
                 stage.encoder.images = 0
@@ -179,8 +191,40 @@ def _evaluate_dataset(
                     cache.flush()
 
 
+def _tell_remarks(dataset: Dataset, store: Store, reporter: Reporter) -> None:
+    """Print and store what the reader of the data set left out or found odd."""
+    store.write_remarks(dataset.name, dataset.remarks)
+    for text in dataset.remarks:
+        reporter.note(f"{dataset.name}: {text}")
+
+
+def check_pictures(dataset: str, samples: Sequence[Sample], *, store: Store) -> None:
+    """Refuse to go on when a picture that has rows is not the one of before.
+
+    Only files that look different from outside are read again; those that were merely touched are
+    noted as they look now.
+    """
+    known = store.samples(dataset)
+    touched = {}
+    for sample in samples:
+        record = known.get(sample.id)
+        if record is None or record.image_key is None or record.stamp is None:
+            continue
+        try:
+            stamp = sample.image.stamp()
+            if stamp == record.stamp:
+                continue
+            key = sample.image.key()
+        except ImageError:  # its rows stay; missing ones are reported when they are tried
+            continue
+        if key != record.image_key:
+            raise RunError(changed_picture(dataset, sample.id))
+        touched[sample.id] = stamp
+    store.restamp(dataset, touched)
+
+
 @contextmanager
-def open_stage(task: Task, setup: Setup, workers: int, *, limit: FailureLimit) -> Iterator[Stage]:
+def open_stage(task: Task, setup: Setup, *, workers: int, limit: FailureLimit) -> Iterator[Stage]:
     """Build prompts, engine and workers for one data set, and end the workers afterwards."""
     prompts = PromptSet.build(
         setup.model, task.dataset.classes, template=setup.spec.template, context=setup.context
@@ -193,92 +237,68 @@ def open_stage(task: Task, setup: Setup, workers: int, *, limit: FailureLimit) -
         renderer.close()
 
 
-def open_cache(setup: Setup, task: Task, seed: int) -> FeatureCache:
+def open_cache(setup: Setup, task: Task, *, seed: int) -> FeatureCache:
     """Open the feature cache's group for this model, these views and this seed."""
     kind = setup.model.device.type
     return FeatureCache(GroupKey(setup.model.fingerprint, task.recipe.fingerprint, seed, kind))
 
 
-def task_cells(task: Task, seed: int, template: str) -> tuple[Cell, ...]:
-    """Return the cells of one data set and seed, in the order of its methods."""
-    return tuple(
-        Cell(task.dataset.name, method.name, method.lambda_, seed, template)
-        for method in task.methods
-    )
+def task_cells(task: Task, setup: Setup, *, seed: int) -> Wanted:
+    """Return the cells of one data set and seed with their methods, in the order of the run."""
+    cells = setup.spec.cells(dataset=task.dataset.name, seed=seed)
+    return tuple(zip(cells, task.methods, strict=True))
 
 
-def plan(
-    samples: Sequence[Sample], cells: Sequence[Cell], store: Store, *, shard: Shard
-) -> list[Missing]:
+def plan(samples: Sequence[Sample], wanted: Wanted, *, store: Store, shard: Shard) -> list[Missing]:
     """Find the samples without a successful row in some cell; failed ones are tried again."""
-    done = {cell: store.finished(cell) for cell in cells}
+    done = {cell: store.finished(cell) for cell, _ in wanted}
     for path in other_stores(store.path.parent, shard):
         _add_finished(done, path, store)
     missing = (
-        Missing(sample, tuple(cell for cell in cells if sample.id not in done[cell]))
+        Missing(sample, tuple(pair for pair in wanted if sample.id not in done[pair[0]]))
         for sample in samples
     )
-    return [entry for entry in missing if entry.cells]
+    return [entry for entry in missing if entry.wanted]
 
 
 def _add_finished(done: dict[Cell, set[str]], path: Path, store: Store) -> None:
     """Count rows that an earlier division into shards has finished, if it is of the same run."""
-    connection = connect_for_reading(path)
-    try:
-        with explained(path):
-            spec = read_spec(connection)
-            if spec is None or not store.spec.only_enlarges(spec):
-                return
-            query = "SELECT sample FROM rows WHERE cell = ? AND status = 'ok'"
+    with Run(path) as other:
+        if store.spec.only_enlarges(other.spec):
             for cell, ids in done.items():
-                ids.update(sample for (sample,) in connection.execute(query, (cell.key,)))
-    finally:
-        connection.close()
+                ids.update(other.sample_ids(cell).tolist())
 
 
 def _evaluate_seed(
     stage: Stage,
     missing: Sequence[Missing],
-    seed: int,
     *,
+    seed: int,
     store: Store,
     cache: FeatureCache | None,
-    reporter: Reporter,
+    told: Reporter,
 ) -> None:
-    wanted = {entry.sample.id: entry.cells for entry in missing}
+    wanted = {entry.sample.id: entry.wanted for entry in missing}
     jobs = (Job(entry.sample, seed) for entry in missing)
     stream = stream_features(jobs, encoder=stage.encoder, cache=cache, renderer=stage.renderer)
     for seen in stream:
-        cells = wanted[seen.job.sample.id]
-        info = _info(stage.task.dataset.name, seen)
+        sample = seen.job.sample
+        info = SampleInfo(stage.task.dataset.name, sample.id, sample.label, sample.group)
         if seen.features is None:
+            cells = [cell for cell, _ in wanted[sample.id]]
             store.write_failure(info, cells, reason=seen.failure)
-            stage.limit.add(seen.job.sample.id, seen.failure)
+            stage.limit.add(sample.id, seen.failure)
         else:
-            _answer(stage, seen, cells, info=info, store=store)
-        reporter.advance()
+            keyed = replace(info, image_key=seen.job.image_key, stamp=seen.job.stamp)
+            answers = _answers(stage, seen.features, wanted=wanted[sample.id], label=sample.label)
+            store.write(keyed, answers)
+        told.advance()
 
 
-def _answer(
-    stage: Stage, seen: Seen, cells: tuple[Cell, ...], *, info: SampleInfo, store: Store
-) -> None:
-    """Tune on one image with every method that lacks a row, and write the rows together."""
-    if seen.features is None:
-        raise ValueError("features were checked by the caller")
-    methods = [_method_of(stage.task.methods, cell) for cell in cells]
-    device = stage.tuner.prompts.context.device
-    outcomes = stage.tuner.predict(as_tensor(seen.features, device), methods)
-    answers = {
-        cell: to_answer(outcome, seen.job.sample.label)
-        for cell, outcome in zip(cells, outcomes, strict=True)
+def _answers(stage: Stage, features: Features, wanted: Wanted, *, label: int) -> dict[Cell, Answer]:
+    """Tune on one image with every method that lacks a row."""
+    views = as_tensor(features, stage.tuner.prompts.context.device)
+    outcomes = stage.tuner.predict(views, [method for _, method in wanted])
+    return {
+        cell: to_answer(outcome, label) for (cell, _), outcome in zip(wanted, outcomes, strict=True)
     }
-    store.write(info, answers)
-
-
-def _method_of(methods: Sequence[ResolvedMethod], cell: Cell) -> ResolvedMethod:
-    return next(m for m in methods if (m.name, m.lambda_) == (cell.method, cell.lambda_))
-
-
-def _info(dataset: str, seen: Seen) -> SampleInfo:
-    sample = seen.job.sample
-    return SampleInfo(dataset, sample.id, sample.label, sample.group, seen.job.image_key or None)

@@ -64,12 +64,6 @@ def prepare(
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be told apart.")
     context = load_context(options.context) if options.context else None
-    settings = TuningSettings(
-        steps=options.steps,
-        learning_rate=options.learning_rate,
-        rho=options.rho,
-        entropy=options.entropy,  # type: ignore[arg-type]  # checked by pydantic
-    )
     tasks = tuple(_task(dataset, options) for dataset in full)
     spec = RunSpec(
         model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
@@ -79,10 +73,10 @@ def prepare(
         seeds=options.seed,
         template=options.template if context is None else placeholder_template(len(context)),
         context=None if context is None else tensor_digest(context),
-        tuning=settings.model_dump(mode="json"),
+        tuning=options.tuning.model_dump(mode="json"),
         code_version=code_version(),
     )
-    return Setup(loaded, tasks, context, settings, spec)
+    return Setup(loaded, tasks, context, options.tuning, spec)
 
 
 def tensor_digest(tensor: Tensor) -> str:
@@ -136,6 +130,7 @@ def _describe(task: Task, full: Dataset, options: EvalOptions) -> DatasetSpec:
         fingerprint=full.fingerprint,
         classes=len(full.classes),
         samples=len(task.dataset),
+        whole=len(full),
         family=full.family,
         presentation=options.presentation,
         limit=options.limit,

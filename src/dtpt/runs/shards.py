@@ -1,8 +1,8 @@
-"""Shares of a run for many processes or machines, and joining them again.
+"""Shares of a run for many processes or machines, and the files in which a run lies.
 
 A sample belongs to a shard by the hash of its id, so shards are disjoint and about equally large
-whatever the order. Each writes its own SQLite file (one writer per file also suits network file
-systems); `merge` compares configurations and rows before it joins them.
+whatever the order. Each writes its own SQLite file: one writer per file also suits network file
+systems.
 """
 
 import hashlib
@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtpt.errors import RunError
-from dtpt.runs.reading import Run, open_run
-from dtpt.runs.schema import connect_for_reading, explained
-from dtpt.runs.spec import RunSpec, describe_difference
-from dtpt.runs.store import MAIN_STORE, Store, read_spec
 
+MAIN_STORE = "run.sqlite"
 # (number of this process, number of processes) in the environments of torchrun and Slurm
 ENVIRONMENTS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Share `index` (from 1) of `count`."""
+    """Share `index` (from 1) of `count`.
+
+    Example:
+        >>> Shard(2, 4).file_name
+        'shard-2-of-4.sqlite'
+    """
 
     index: int = 1
     count: int = 1
@@ -48,7 +50,12 @@ class Shard:
 
 
 def find_shard(given: str | None, environment: Mapping[str, str] | None = None) -> Shard:
-    """Return the share to work on: as given ("2/4"), else from RANK or Slurm, else all."""
+    """Return the share to work on: as given ("2/4"), else from RANK or Slurm, else all.
+
+    Example:
+        >>> find_shard(None, {"RANK": "0", "WORLD_SIZE": "4"})
+        Shard(index=1, count=4)
+    """
     if given:
         return parse_shard(given)
     variables = os.environ if environment is None else environment
@@ -60,7 +67,7 @@ def find_shard(given: str | None, environment: Mapping[str, str] | None = None) 
                 raise RunError(
                     f"{rank} and {size} must be whole numbers; or use --shard."
                 ) from None
-            return _checked(number + 1, count, f"{rank}={number} and {size}={count}")
+            return _checked(number + 1, count, source=f"{rank}={number} and {size}={count}")
     return Shard()
 
 
@@ -69,89 +76,53 @@ def parse_shard(text: str) -> Shard:
     found = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
     if found is None:
         raise RunError(f"--shard is {text!r}; expected i/n, for example 2/4.")
-    return _checked(int(found[1]), int(found[2]), f"--shard {text}")
+    return _checked(int(found[1]), int(found[2]), source=f"--shard {text}")
 
 
-def _checked(index: int, count: int, source: str) -> Shard:
+def _checked(index: int, count: int, *, source: str) -> Shard:
     if not 1 <= index <= count:
         raise RunError(f"{source}: the share must be between 1 and the number of shares.")
     return Shard(index, count)
 
 
+def shard_files(folder: Path) -> list[Path]:
+    """Return the stores of shards in a run's folder, by name."""
+    return sorted(folder.glob("shard-*-of-*.sqlite"))
+
+
+def store_files(path: Path | str) -> list[Path]:
+    """Return the stores that a path means: a file itself, a folder's whole run, else its shards.
+
+    Raises:
+        RunError: There is no run.
+    """
+    given = Path(path)
+    if given.is_file():
+        return [given]
+    if (given / MAIN_STORE).is_file():
+        return [given / MAIN_STORE]
+    shards = shard_files(given)
+    if not shards:
+        raise RunError(f"There is no run at {given}: expected {MAIN_STORE} or shards in it.")
+    return shards
+
+
+def store_file(path: Path | str) -> Path:
+    """Return the one store that a path means.
+
+    Raises:
+        RunError: There is no run, or it is still in shards.
+    """
+    files = store_files(path)
+    if Path(path).is_dir() and files[0].name != MAIN_STORE:
+        raise RunError(f"{path} holds {len(files)} shards: join them with `dtpt merge {path}`.")
+    return files[0]
+
+
 def other_stores(folder: Path, shard: Shard) -> list[Path]:
     """Return stores that may hold rows of this share: all but those of the same division."""
     same = re.compile(rf"shard-\d+-of-{shard.count}\.sqlite")
-    found = sorted(folder.glob("shard-*-of-*.sqlite"))
+    found = shard_files(folder)
     if shard.count > 1 and (folder / MAIN_STORE).exists():
         found.append(folder / MAIN_STORE)
     return [path for path in found if not same.fullmatch(path.name)]
-
-
-def merge(folder: Path, *, partial: bool = False) -> Run:
-    """Join all shards of a folder into its `run.sqlite`.
-
-    Args:
-        folder: The run's folder.
-        partial: Join even if rows are missing.
-
-    Raises:
-        RunError: No shards, different configurations, rows that contradict each other, or missing
-            rows (unless `partial`); nothing is lost in any case.
-    """
-    shards = sorted(folder.glob("shard-*-of-*.sqlite"))
-    if not shards:
-        raise RunError(f"{folder} holds no shards (shard-1-of-4.sqlite, ...).")
-    specs = {path: _spec_of(path) for path in shards}
-    spec = _largest(specs)
-    with Store(folder / MAIN_STORE, spec) as store:
-        for path in shards:
-            store.absorb(path)
-    run = open_run(folder)
-    if not run.is_complete and not partial:
-        missing = _describe_missing(run, shards)
-        run.close()
-        raise RunError(
-            f"{folder}: joined {len(shards)} shards, but rows are missing ({missing}). Finish the "
-            "shards and merge again, or use --partial."
-        )
-    return run
-
-
-def _spec_of(path: Path) -> RunSpec:
-    connection = connect_for_reading(path)
-    try:
-        with explained(path):
-            spec = read_spec(connection)
-    finally:
-        connection.close()
-    if spec is None:
-        raise RunError(f"{path} holds no run.")
-    return spec
-
-
-def _largest(specs: Mapping[Path, RunSpec]) -> RunSpec:
-    """Return the configuration all shards share (one may have a larger limit)."""
-    (first, chosen), *others = specs.items()
-    for path, spec in others:
-        if spec.only_enlarges(chosen):
-            first, chosen = path, spec
-        elif not chosen.only_enlarges(spec):
-            lines = "".join(f"\n  {line}" for line in describe_difference(chosen, spec))
-            raise RunError(f"{first} and {path} are not of one run:{lines}")
-    return chosen
-
-
-def _describe_missing(run: Run, shards: list[Path]) -> str:
-    counts = {int(path.stem.rsplit("-", 1)[1]) for path in shards}
-    names = {path.name for path in shards}
-    absent = [
-        Shard(i, n).file_name
-        for n in counts
-        for i in range(1, n + 1)
-        if Shard(i, n).file_name not in names
-    ]
-    if absent and len(counts) == 1:
-        return f"{', '.join(absent[:5])} not found"
-    expected = {entry.name: entry.samples for entry in run.spec.datasets}
-    rows = sum(expected[cell.dataset] - sum(pair) for cell, pair in run.counts().items())
-    return f"{rows} rows of unfinished shards"

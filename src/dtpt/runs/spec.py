@@ -2,16 +2,19 @@
 
 Two runs with the same hash give the same rows. What cannot change a number (output folder, worker
 count, shard, dates) is not part of it; what can but is a property of the machine (threads, torch)
-is recorded with every session of the store instead.
+is recorded with every session of the store instead. Names for people (of the model, of the family
+of a data set) and the size of the whole set are recorded, but do not enter the hash.
 """
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 SPEC_FORMAT = 1
+NOT_IN_HASH = ("family", "whole")  # of a data set
 
 
 class _Frozen(BaseModel):
@@ -47,7 +50,8 @@ class DatasetSpec(_Frozen):
         fingerprint: Over class names and sample labels of the whole set, before the limit.
         classes: Number of classes.
         samples: Number of samples to evaluate, after the limit.
-        family: The group under which it stands in tables.
+        whole: Pictures of the complete set; None in stores that did not record it.
+        family: The group in which tables put the set.
         presentation: Kind of picture (emoji sets only).
         limit: As given; None for the whole set.
         methods: In the order given.
@@ -58,11 +62,47 @@ class DatasetSpec(_Frozen):
     fingerprint: str
     classes: int
     samples: int
+    whole: int | None = None
     family: str = "fine-grained"
     presentation: str | None = None
     limit: int | None = None
     methods: tuple[MethodSpec, ...]
     views: dict[str, JsonValue]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether pictures of the set were left out (--limit, --partial)."""
+        return self.limit is not None or (self.whole is not None and self.samples < self.whole)
+
+    @property
+    def size_text(self) -> str:
+        """How many pictures, to print beside every number: `120 of 1,692 pictures`."""
+        if self.whole is not None and self.samples < self.whole:
+            return f"{self.samples:,} of {self.whole:,} pictures"
+        return f"{self.samples:,} pictures"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of which every sample has one row."""
+
+    dataset: str
+    method: str
+    lambda_: float | None
+    seed: int
+    template: str
+
+    @property
+    def key(self) -> int:
+        """A 63-bit hash of the content: the same on every machine."""
+        content = [self.dataset, self.method, self.lambda_, self.seed, self.template]
+        digest = hashlib.sha256(canonical_json(content).encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
+    @property
+    def label(self) -> str:
+        """Method and λ as one word: `d-tpt@100000`."""
+        return method_label(self.method, self.lambda_)
 
 
 class RunSpec(_Frozen):
@@ -94,12 +134,24 @@ class RunSpec(_Frozen):
 
     @property
     def hash(self) -> str:
-        """sha256 of what decides the numbers; the model's *name* and a set's family do not."""
+        """sha256 of what decides the numbers; names for people and the whole size do not."""
         content = self.model_dump(mode="json", by_alias=True)
         del content["model"]["name"]
         for entry in content["datasets"]:
-            del entry["family"]
+            for name in NOT_IN_HASH:
+                del entry[name]
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    def cells(self, *, dataset: str | None = None, seed: int | None = None) -> tuple[Cell, ...]:
+        """Return every combination of the run, of one data set, or of one seed, in its order."""
+        return tuple(
+            Cell(entry.name, method.name, method.lambda_, number, self.template)
+            for entry in self.datasets
+            if dataset in (None, entry.name)
+            for number in self.seeds
+            if seed in (None, number)
+            for method in entry.methods
+        )
 
     def dataset(self, name: str) -> DatasetSpec:
         """Return the entry of one data set."""
@@ -153,7 +205,7 @@ def _flatten(spec: RunSpec) -> dict[str, str]:
     content = spec.model_dump(mode="json", by_alias=True)
     content["datasets"] = {
         entry.name: {
-            **dumped,
+            **{name: value for name, value in dumped.items() if name not in NOT_IN_HASH},
             "methods": ", ".join(method.label for method in entry.methods),
         }
         for entry, dumped in zip(spec.datasets, content["datasets"], strict=True)

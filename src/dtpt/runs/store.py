@@ -5,26 +5,29 @@ failed one is replaced when the image can be read later.
 """
 
 import datetime
-import json
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dtpt.errors import RunError
-from dtpt.runs.schema import Cell, connect_for_writing, explained
-from dtpt.runs.spec import RunSpec, canonical_json, describe_difference
+from dtpt.runs.reading import SampleRecord, read_samples, read_sessions, read_spec
+from dtpt.runs.schema import connect_for_writing, damaged, explained, transaction, version_of
+from dtpt.runs.spec import Cell, RunSpec, canonical_json, describe_difference
 
-MAIN_STORE = "run.sqlite"
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
-_FIVE = "VALUES (?,?,?,?,?)"
-_THIRTEEN = "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_ROW = (
+    "cell, sample, status, reason, label, prediction, confidence, entropy, p_label, sum_squares, "
+    "top5, zero_shot_prediction, zero_shot_confidence"
+)
 _INSERT_ROW = f"""
-INSERT INTO rows {_THIRTEEN}
+INSERT INTO rows ({_ROW}) {{values}}
 ON CONFLICT (cell, sample) DO UPDATE SET
     status=excluded.status, reason=excluded.reason, prediction=excluded.prediction,
     confidence=excluded.confidence, entropy=excluded.entropy, p_label=excluded.p_label,
@@ -33,38 +36,62 @@ ON CONFLICT (cell, sample) DO UPDATE SET
     zero_shot_confidence=excluded.zero_shot_confidence
 WHERE rows.status = 'failed'
 """
+_SAMPLE = 'dataset, sample, label, "group", image_key, stamp'
+# nothing is changed, and the count of changes says so, when the picture is another one than before
 _INSERT_SAMPLE = f"""
-INSERT INTO samples {_FIVE}
-ON CONFLICT (dataset, sample) DO UPDATE SET image_key=excluded.image_key
-WHERE samples.image_key IS NULL
+INSERT INTO samples ({_SAMPLE}) {{values}}
+ON CONFLICT (dataset, sample) DO UPDATE SET image_key=excluded.image_key, stamp=excluded.stamp
+WHERE samples.image_key IS NULL OR samples.image_key = excluded.image_key
 """
 _INSERT_SESSIONS = """
-INSERT INTO sessions (started, seconds, encoded_images, environment)
-SELECT started, seconds, encoded_images, environment FROM part.sessions AS theirs
+INSERT INTO sessions (started, seconds, encoded_images, environment, rows)
+SELECT started, seconds, encoded_images, environment, {rows} FROM part.sessions AS theirs
 WHERE NOT EXISTS (
     SELECT 1 FROM sessions AS mine
     WHERE mine.started = theirs.started AND mine.environment = theirs.environment)
 """
-_CONTRADICTION = """
+_COMPARED = (
+    "label",
+    "prediction",
+    "confidence",
+    "entropy",
+    "p_label",
+    "sum_squares",
+    "top5",
+    "zero_shot_prediction",
+    "zero_shot_confidence",
+)
+_CONTRADICTION = f"""
 SELECT mine.sample FROM part.rows AS theirs JOIN rows AS mine USING (cell, sample)
-WHERE mine.status = 'ok' AND theirs.status = 'ok' AND
-    (mine.label, mine.prediction, mine.confidence, mine.entropy, mine.p_label, mine.sum_squares,
-     mine.top5, mine.zero_shot_prediction, mine.zero_shot_confidence)
-    IS NOT
-    (theirs.label, theirs.prediction, theirs.confidence, theirs.entropy, theirs.p_label,
-     theirs.sum_squares, theirs.top5, theirs.zero_shot_prediction, theirs.zero_shot_confidence)
+WHERE mine.status = 'ok' AND theirs.status = 'ok'
+    AND ({", ".join(f"mine.{name}" for name in _COMPARED)})
+    IS NOT ({", ".join(f"theirs.{name}" for name in _COMPARED)})
+"""  # noqa: S608
+_OTHER_PICTURE = """
+SELECT mine.sample FROM part.samples AS theirs JOIN samples AS mine USING (dataset, sample)
+WHERE mine.image_key != theirs.image_key
 """
 
 
 @dataclass(frozen=True)
 class SampleInfo:
-    """What belongs to a sample whatever the method."""
+    """What belongs to a sample whatever the method.
+
+    Attributes:
+        dataset: Name of the data set.
+        id: Of the sample.
+        label: True class.
+        group: The sample's group in the data set, "" without one.
+        image_key: What is in the picture (a hash); None when it could not be read.
+        stamp: How its file looks from outside (cheap to compare); None when not known.
+    """
 
     dataset: str
     id: str
     label: int
     group: str = ""
     image_key: str | None = None
+    stamp: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,48 +125,63 @@ class Store:
         self.path = path
         self.spec = spec
         self.encoded_images = 0  # by the image tower in this session, for the record
+        self._connection: sqlite3.Connection | None = None
+        self._session: int | None = None
+        self._rows = 0  # written in this session
+        self._started = time.monotonic()
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = lock_file(path)
+            self._lock = lock_store(path)
         try:
             self._connection = connect_for_writing(path)
             self._adopt(spec, shard)
         except BaseException:
             self.close()
             raise
-        self._session: int | None = None
-        self._started = time.monotonic()
 
     def _adopt(self, spec: RunSpec, shard: str) -> None:
         """Write the configuration into a new store or compare it with the one that is there."""
-        stored = read_spec(self._connection)
+        try:
+            stored = read_spec(self._open)
+        except ValueError as error:
+            raise RunError(damaged(self.path, error)) from error
         if stored is not None and stored.hash != spec.hash and not spec.only_enlarges(stored):
             raise RunError(refusal(self.path, stored, spec))
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
         cells = [
             (cell.key, cell.dataset, cell.method, cell.lambda_, cell.seed, cell.template)
-            for cell in cells_of(spec)
+            for cell in spec.cells()
         ]
         with self._transaction():
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO meta VALUES (?,?)", entries.items()
-            )
-            self._connection.executemany("INSERT OR IGNORE INTO cells VALUES (?,?,?,?,?,?)", cells)
+            self._open.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", entries.items())
+            self._open.executemany("INSERT OR IGNORE INTO cells VALUES (?,?,?,?,?,?)", cells)
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._connection, self.path)
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise RunError(f"{self.path} is closed already.")
+        return self._connection
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return transaction(self._open, self.path)
 
     def write_classes(self, dataset: str, names: Sequence[str]) -> None:
         """Record the class names of a data set, once."""
         values = [(dataset, label, name) for label, name in enumerate(names)]
         with self._transaction():
-            self._connection.executemany("INSERT OR IGNORE INTO classes VALUES (?,?,?)", values)
+            self._open.executemany("INSERT OR IGNORE INTO classes VALUES (?,?,?)", values)
+
+    def write_remarks(self, dataset: str, texts: Iterable[str]) -> None:
+        """Record what readers should know about a data set, or about the whole run ("")."""
+        values = [(dataset, text) for text in texts]
+        with self._transaction():
+            self._open.executemany("INSERT OR IGNORE INTO remarks VALUES (?,?)", values)
 
     def begin_session(self, environment: Mapping[str, Any]) -> None:
         """Record when, where and how this process works on the run."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with self._transaction():
-            cursor = self._connection.execute(
+            cursor = self._open.execute(
                 "INSERT INTO sessions (started, environment) VALUES (?, ?)",
                 (now, canonical_json(environment)),
             )
@@ -148,13 +190,35 @@ class Store:
     def finished(self, cell: Cell) -> set[str]:
         """Return the ids of the samples whose row of this cell is there and succeeded."""
         with explained(self.path):
-            found = self._connection.execute(
+            found = self._open.execute(
                 "SELECT sample FROM rows WHERE cell = ? AND status = 'ok'", (cell.key,)
             )
             return {sample for (sample,) in found}
 
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return when and where the run was worked on."""
+        with explained(self.path):
+            return read_sessions(self._open)
+
+    def samples(self, dataset: str) -> dict[str, SampleRecord]:
+        """Return what is stored about the samples of a data set, by id."""
+        with explained(self.path):
+            return read_samples(self._open, dataset)
+
+    def restamp(self, dataset: str, stamps: Mapping[str, str]) -> None:
+        """Note how the files of some samples look now; their pictures are the same."""
+        values = [(stamp, dataset, sample) for sample, stamp in stamps.items()]
+        with self._transaction():
+            self._open.executemany(
+                "UPDATE samples SET stamp = ? WHERE dataset = ? AND sample = ?", values
+            )
+
     def write(self, sample: SampleInfo, answers: Mapping[Cell, Answer]) -> None:
-        """Write all rows of one (image, seed) in one transaction."""
+        """Write all rows of one (image, seed) in one transaction.
+
+        Raises:
+            RunError: Rows of another picture under the same id are stored, or the disk is full.
+        """
         rows = [_answer_row(cell, sample, answer) for cell, answer in answers.items()]
         self._write(sample, rows)
 
@@ -165,10 +229,27 @@ class Store:
         self._write(sample, rows)
 
     def _write(self, sample: SampleInfo, rows: list[tuple[Any, ...]]) -> None:
-        info = (sample.dataset, sample.id, sample.label, sample.group, sample.image_key)
+        info = (
+            *(sample.dataset, sample.id, sample.label),
+            *(sample.group, sample.image_key, sample.stamp),
+        )
         with self._transaction():
-            self._connection.execute(_INSERT_SAMPLE, info)
-            self._connection.executemany(_INSERT_ROW, rows)
+            done = self._open.execute(_insert(_INSERT_SAMPLE, 6), info)
+            if done.rowcount == 0 and sample.image_key is not None:
+                self._replace_picture(sample)
+            self._open.executemany(_insert(_INSERT_ROW, 13), rows)
+        self._rows += len(rows)
+
+    def _replace_picture(self, sample: SampleInfo) -> None:
+        """Take another picture under a known id, unless rows of the old one are there."""
+        names = (sample.dataset, sample.id)
+        query = "SELECT 1 FROM results WHERE dataset = ? AND sample = ? AND status = 'ok' LIMIT 1"
+        if self._open.execute(query, names).fetchone() is not None:
+            raise RunError(changed_picture(*names))
+        self._open.execute(
+            "UPDATE samples SET image_key = ?, stamp = ? WHERE dataset = ? AND sample = ?",
+            (sample.image_key, sample.stamp, *names),
+        )
 
     def absorb(self, source: Path) -> None:
         """Take over the rows of another store of the same run, in one transaction.
@@ -176,22 +257,33 @@ class Store:
         Raises:
             RunError: Both have a successful row under one key, and they differ.
         """
-        execute = self._connection.execute
+        execute = self._open.execute
         with explained(source):
             execute("ATTACH ? AS part", (f"{source.resolve().as_uri()}?mode=ro",))
         try:
             with self._transaction():
                 self._check_agreement(source)
-                execute("INSERT OR IGNORE INTO classes SELECT * FROM part.classes")
-                execute(_INSERT_SAMPLE.replace(_FIVE, "SELECT * FROM part.samples WHERE true"))
-                execute(_INSERT_ROW.replace(_THIRTEEN, "SELECT * FROM part.rows WHERE true"))
-                execute(_INSERT_SESSIONS)
+                self._copy_part()
         finally:
             execute("DETACH part")
 
+    def _copy_part(self) -> None:
+        """Copy what the attached store holds; one of an older version has less to give."""
+        execute = self._open.execute
+        is_old = version_of(self._open, "part") < 2
+        samples = _SAMPLE.replace("stamp", "NULL") if is_old else _SAMPLE
+        execute("INSERT OR IGNORE INTO classes SELECT * FROM part.classes")
+        execute(_INSERT_SAMPLE.format(values=f"SELECT {samples} FROM part.samples WHERE true"))  # noqa: S608
+        execute(_INSERT_ROW.format(values=f"SELECT {_ROW} FROM part.rows WHERE true"))  # noqa: S608
+        execute(_INSERT_SESSIONS.format(rows="NULL" if is_old else "rows"))
+        if not is_old:
+            execute("INSERT OR IGNORE INTO remarks SELECT * FROM part.remarks")
+
     def _check_agreement(self, source: Path) -> None:
-        found = self._connection.execute(_CONTRADICTION).fetchone()
-        if found is not None:
+        for question in (_CONTRADICTION, _OTHER_PICTURE):
+            found = self._open.execute(question).fetchone()
+            if found is None:
+                continue
             raise RunError(
                 f"{source} and {self.path} contradict each other on sample {found[0]!r}: "
                 "they were computed on different machines or data; use one of them."
@@ -199,20 +291,19 @@ class Store:
 
     def close(self) -> None:
         """Note how long this session took, close the file and let go of the lock."""
-        connection = getattr(self, "_connection", None)
+        connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):  # a full disk must not hide the error that led here
-                if getattr(self, "_session", None) is not None:
+                if self._session is not None:
                     seconds = time.monotonic() - self._started
                     connection.execute(
-                        "UPDATE sessions SET seconds = ?, encoded_images = ? WHERE id = ?",
-                        (seconds, self.encoded_images, self._session),
+                        "UPDATE sessions SET seconds=?, encoded_images=?, rows=? WHERE id=?",
+                        (seconds, self.encoded_images, self._rows, self._session),
                     )
                 # one plain file, easy to copy; refused while somebody reads, which does no harm
                 connection.execute("PRAGMA journal_mode=DELETE")
             connection.close()
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -221,53 +312,8 @@ class Store:
         self.close()
 
 
-class _Transaction:
-    """BEGIN ... COMMIT, rolled back on any exception, with explained errors."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
-
-    def __enter__(self) -> None:
-        with explained(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
-        if kind is None:
-            try:
-                with explained(self._path):
-                    self._connection.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-            return
-        self._roll_back()
-        if isinstance(error, sqlite3.Error):
-            with explained(self._path):
-                raise error
-
-    def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-
-def cells_of(spec: RunSpec) -> list[Cell]:
-    """Return every combination a run evaluates, in its order."""
-    return [
-        Cell(dataset.name, method.name, method.lambda_, seed, spec.template)
-        for dataset in spec.datasets
-        for seed in spec.seeds
-        for method in dataset.methods
-    ]
-
-
-def read_spec(connection: sqlite3.Connection) -> RunSpec | None:
-    """Return the configuration in a store, None in a new one."""
-    found = connection.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
-    return None if found is None else RunSpec.model_validate_json(found[0])
+def _insert(statement: str, columns: int) -> str:
+    return statement.format(values=f"VALUES ({','.join('?' * columns)})")
 
 
 def refusal(path: Path, stored: RunSpec, spec: RunSpec) -> str:
@@ -279,37 +325,40 @@ def refusal(path: Path, stored: RunSpec, spec: RunSpec) -> str:
     )
 
 
-def lock_file(path: Path) -> IO[str] | None:
-    """Hold an advisory lock beside the store; the system frees it when the process dies.
+def changed_picture(dataset: str, sample: str) -> str:
+    """Say that a picture is not the one that has rows already."""
+    return (
+        f"{dataset}: the picture {sample!r} changed since its rows were computed. Put the old "
+        "picture back, use another --output, or --fresh to start anew."
+    )
+
+
+def lock_store(path: Path) -> "BaseFileLock":
+    """Hold a lock beside the store; the system frees it when the process dies.
 
     It is a file of its own because closing any handle of the database would drop SQLite's locks.
     """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path.with_name(f".{path.name}.lock"), blocking=False)
     try:
-        import fcntl
-    except ImportError:  # Windows: SQLite's own locks remain
-        return None
-    handle = path.with_name(f".{path.name}.lock").open("a")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
+        lock.acquire()
+    except Timeout:
         raise RunError(
             f"Another process is working on {path}: wait for it, or use another --output."
         ) from None
-    except OSError:  # a file system without locks
-        return handle
-    return handle
+    return lock
 
 
 def set_aside(path: Path) -> Path | None:
     """Move an existing store out of the way, never over another one; return its new name."""
     if not path.exists():
         return None
-    lock = lock_file(path)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
     target = path.with_name(f"{path.stem}-old-{stamp}{path.suffix}")
     while target.exists():
         target = target.with_name(f"{target.stem}x{target.suffix}")
+    lock = lock_store(path)
     try:
         with explained(path):
             _fold_in_log(path)
@@ -318,8 +367,7 @@ def set_aside(path: Path) -> Path | None:
                     os.replace(f"{path}{suffix}", f"{target}{suffix}")
             os.replace(path, target)
     finally:
-        if lock is not None:
-            lock.close()
+        lock.release()
     return target
 
 
@@ -350,8 +398,3 @@ def _answer_row(cell: Cell, sample: SampleInfo, answer: Answer) -> tuple[Any, ..
         answer.zero_shot_prediction,
         answer.zero_shot_confidence,
     )
-
-
-def read_top5(text: str) -> list[tuple[int, float]]:
-    """Read the five most likely (label, probability) pairs of a row."""
-    return [(int(label), float(p)) for label, p in json.loads(text)]

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dtpt.metrics import CalibrationReport, Predictions, report_of
-from dtpt.runs.reading import Rows, Run
-from dtpt.runs.schema import Cell
+from dtpt.runs.reading import Run
+from dtpt.runs.rows import Rows
+from dtpt.runs.spec import Cell
 
 
 @dataclass(frozen=True)

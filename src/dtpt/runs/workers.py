@@ -40,11 +40,13 @@ class Job:
         sample: The sample.
         seed: Seed of the views.
         image_key: Its content key.
+        stamp: How its file looked just before that was read.
     """
 
     sample: Sample
     seed: int
     image_key: str = ""
+    stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -292,14 +294,3 @@ def _fill(target: Pixels, make: Callable[[], Pixels]) -> tuple[str, str]:
     except Exception as error:  # anything else is a bug, and its place is the main process
         return "", f"{type(error).__name__}: {error}"
     return "", ""
-
-
-__all__ = [
-    "InlineRenderer",
-    "Job",
-    "Rendered",
-    "Renderer",
-    "Studio",
-    "WorkerPool",
-    "make_renderer",
-]

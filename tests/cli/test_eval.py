@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,34 +13,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tiny_runs import draw_pictures, tiny_clip
+from processes import PROGRAM
 
 from dtpt.cli.main import app
-from dtpt.clip.loading.save import save_model
 from dtpt.errors import RunError
-from dtpt.runs import open_run
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A saved tiny model and a folder of pictures."""
-    folder = tmp_path_factory.mktemp("world")
-    save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
-    draw_pictures(folder / "pictures", per_class=100)
-    return folder
-
-
-# A shell that starts the tests in the background ignores Ctrl-C, and children inherit that.
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from dtpt.cli.main import run; run()"
-)
+from dtpt.runs import Results, open_run
 
 
 def command(world, output, *more, name="eval", workers=0):
+    pictures = () if "--dataset" in more else ("--dataset", f"folder:{world / 'pictures'}")
     return [
         *(sys.executable, "-c", PROGRAM, name),
-        *("--model", f"local-dir:{world / 'tiny'}", "--dataset", f"folder:{world / 'pictures'}"),
+        *("--model", f"local-dir:{world / 'tiny'}", *pictures),
         *("--views", "4", "--workers", str(workers), "--output", str(output), *more),
     ]
 
@@ -96,6 +81,41 @@ def call(world, output, *more):
 @pytest.fixture
 def shared_cache(world, monkeypatch):
     monkeypatch.setenv("DTPT_CACHE", str(world / "cache"))
+
+
+def test_json_is_the_content_of_results_json(world, tmp_path, capsys, shared_cache):
+    options = ("--method", "zero-shot", "--limit", "3", "--threads", "1", "--quiet")
+    call(world, tmp_path, *options, "--json")
+    output, errors = capsys.readouterr()
+    printed = Results.model_validate_json(output)
+    stored = Results.model_validate_json((tmp_path / "results.json").read_text())
+    assert printed.results == stored.results
+    assert printed.n_samples == stored.n_samples
+    (counts,) = printed.n_samples.values()
+    assert (counts.original, counts.whole) == (3, 300)
+    assert errors == ""
+
+
+def test_table_says_of_how_many_pictures(world, tmp_path, capsys, shared_cache):
+    call(world, tmp_path, "--method", "zero-shot", "--limit", "3", "--threads", "1", "--quiet")
+    assert "3 of 300" in capsys.readouterr().out
+
+
+def test_unreadable_picture_gives_exit_code_1_and_the_other_rows(tmp_path, world, capsys):
+    shutil.copytree(world / "pictures" / "cat", tmp_path / "pictures" / "cat")
+    damaged = tmp_path / "pictures" / "cat" / "000.png"
+    damaged.write_bytes(b"no picture")
+    options = ("--method", "zero-shot", "--threads", "1", "--quiet")
+    options += ("--dataset", f"folder:{tmp_path / 'pictures'}")
+    with pytest.raises(SystemExit) as stop:
+        call(world, tmp_path / "run", *options)
+    assert stop.value.code == 1
+    output, errors = capsys.readouterr()
+    assert "1 images could not be read" in errors
+    assert "99 of 100" in output
+    shutil.copy(world / "pictures" / "cat" / "000.png", damaged)
+    call(world, tmp_path / "run", *options)
+    assert "99 of 100" not in capsys.readouterr().out
 
 
 def test_evaluation_prints_the_paper_units_and_writes_fractions(

@@ -5,7 +5,7 @@ import io
 import pytest
 
 import dtpt.runs.progress as progress
-from dtpt.runs.progress import Bar, Lines, Silent, format_seconds, make_reporter
+from dtpt.runs.progress import Bar, Lines, format_seconds, make_reporter
 
 
 @pytest.fixture
@@ -38,15 +38,14 @@ def test_speed_counts_only_what_this_session_did(clock):
     assert "901/1000 images, 0.50 images/s, 3 min left" in stream.getvalue()
 
 
-def test_quiet_says_nothing_and_no_terminal_means_lines(capsys):
-    assert isinstance(make_reporter(quiet=True), Silent)
+def test_quiet_tells_remarks_only_and_no_terminal_means_lines(capsys):
     assert isinstance(make_reporter(quiet=False), Lines)
     quiet = make_reporter(quiet=True)
     quiet.start("x", 1, done=0)
     quiet.advance()
     quiet.note("y")
     quiet.close()
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "y\n")
 
 
 def test_bar_counts_images_and_shows_the_speed():

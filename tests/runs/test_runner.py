@@ -5,6 +5,7 @@ import json
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from dtpt.images import pixel_digest
 from dtpt.methods import resolve_method
 from dtpt.metrics import calibration_report
 from dtpt.prompts import PromptSet
-from dtpt.runs import EvalOptions, evaluate, open_run, score_cells
+from dtpt.runs import EvalOptions, evaluate, open_run, results_of, score_cells
 from dtpt.runs.runner import FailureLimit
 from dtpt.tuning import Tuner, TuningSettings
 from dtpt.views import ViewRecipe, make_views
@@ -213,6 +214,38 @@ def test_repaired_image_is_evaluated_when_the_run_is_repeated(run_tiny, pictures
     assert all(pair == (30, 0) for pair in repaired.counts().values())
 
 
+def test_picture_that_changed_under_a_run_is_noticed_when_it_is_resumed(run_tiny, pictures, noise):
+    run_tiny(limit=12).close()
+    with run_tiny(limit=12) as run:
+        sample = next(s for s in pictures.samples if s.id in run.samples(pictures.name))
+    original = sample.image.path.read_bytes()
+    noise(sample.image.path)
+    with pytest.raises(RunError, match=f"the picture '{sample.id}' changed .*--fresh"):
+        run_tiny(limit=20)
+    sample.image.path.write_bytes(original)  # another time, the same picture
+    run_tiny(limit=20).close()
+    assert run_tiny(limit=20).samples(pictures.name)[sample.id].stamp == sample.image.stamp()
+
+
+def test_other_thread_count_is_told_and_kept(run_tiny, capsys):
+    run_tiny(limit=5).close()
+    run_tiny(limit=5, threads=2).close()  # nothing was computed
+    assert run_tiny(limit=5).remarks() == ()
+    capsys.readouterr()
+    run = run_tiny(limit=10, threads=2)
+    (remark,) = run.remarks()
+    assert "1 and 2 torch threads" in remark
+    assert remark in capsys.readouterr().err
+    assert results_of(run).remarks == {"": (remark,)}
+
+
+def test_remarks_of_a_data_set_are_told_and_kept(run_tiny, pictures, capsys):
+    odd = replace(pictures, remarks=("2 folders are left out.",))
+    run = run_tiny(dataset_object=odd)
+    assert run.remarks(pictures.name) == ("2 folders are left out.",)
+    assert f"{pictures.name}: 2 folders are left out." in capsys.readouterr().err
+
+
 def damage(path: Path, kind: str) -> None:
     data = path.read_bytes()
     if kind == "truncated":
@@ -254,11 +287,14 @@ def test_ten_percent_damaged_images_leave_the_metrics_of_the_good_ones(
 
 
 def test_results_json_has_counts_units_and_fingerprints(run_tiny, pictures):
-    from dtpt.runs import results_document
-
-    document = json.loads(json.dumps(results_document(run_tiny(seed=(0, 1)))))
+    document = json.loads(results_of(run_tiny(seed=(0, 1))).to_json())
     name = pictures.name
-    assert document["n-samples"][name] == {"original": 30, "effective": 30, "failed": 0}
+    assert document["n-samples"][name] == {
+        "original": 30,
+        "effective": 30,
+        "failed": 0,
+        "whole": 30,
+    }
     entry = document["results"][name]["d-tpt@100000"]
     seeds = [entry["seeds"][seed]["accuracy"] for seed in ("0", "1")]
     assert entry["mean"]["accuracy"] == pytest.approx(sum(seeds) / 2)
@@ -288,15 +324,13 @@ def test_trained_context_replaces_the_words_and_is_part_of_the_configuration(run
 
 
 def test_family_mean_needs_every_data_set(tiny_model, tmp_path):
-    from dtpt.runs import results_document
-
     sets = []
     for name in ("one", "two"):
         draw_pictures(tmp_path / name, per_class=2)
         sets.append(load_dataset(f"folder:{tmp_path / name}"))
     options = EvalOptions(dataset=("both",), output=tmp_path / "run", **TINY_OPTIONS)
     run = evaluate(options, model=tiny_model, datasets=sets)
-    document = results_document(run)
+    document = results_of(run).document()
     means = [document["results"][d.name]["tpt"]["mean"]["ece"] for d in sets]
     group = document["groups"]["own"]
     assert group["datasets"] == [d.name for d in sets]
@@ -309,7 +343,7 @@ def test_family_mean_needs_every_data_set(tiny_model, tmp_path):
             (sets[0].name,),
         )
         connection.commit()
-    document = results_document(open_run(tmp_path / "run"))
+    document = results_of(open_run(tmp_path / "run")).document()
     assert "tpt" not in document["groups"]["own"]["mean"]
     assert "zero-shot" in document["groups"]["own"]["mean"]
     assert document["complete"] is False

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dtpt.cli.sweep import with_grids
-from dtpt.errors import MethodError, RunError, UnknownName
+from dtpt.errors import MethodError, OptionError, RunError, UnknownName
 from dtpt.runs import EvalOptions
 from dtpt.runs.setup import expand_methods
 
@@ -58,23 +58,23 @@ def test_lists_are_split_and_repetitions_dropped():
         ({"dataset": "dtd", "seed": "zero"}, "--seed"),
         ({"dataset": "dtd", "max_failures": 2}, "--max-failures"),
         ({"dataset": "dtd", "lambda": "many"}, "--lambda"),
-        ({}, "No data set"),
+        ({}, "--dataset is not given"),
     ],
 )
 def test_values_that_make_no_sense_are_named(given, message):
-    with pytest.raises(RunError, match=message):
+    with pytest.raises(OptionError, match=message):
         EvalOptions.layered(given, environment={})
 
 
 def test_unknown_option_and_bad_file_are_named(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("viewz = 8")
-    with pytest.raises(RunError, match=r"run\.toml: unknown option 'viewz'"):
+    with pytest.raises(OptionError, match=r"run\.toml: unknown option 'viewz'"):
         EvalOptions.layered({"dataset": "dtd"}, config=path, environment={})
     path.write_text("views = ")
-    with pytest.raises(RunError, match="not TOML"):
+    with pytest.raises(OptionError, match="not TOML"):
         EvalOptions.layered({"dataset": "dtd"}, config=path, environment={})
-    with pytest.raises(RunError, match="Cannot read"):
+    with pytest.raises(OptionError, match="Cannot read"):
         EvalOptions.layered({"dataset": "dtd"}, config=tmp_path / "none", environment={})
 
 

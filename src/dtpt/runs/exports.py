@@ -4,103 +4,20 @@ They are written atomically and never read back. Apart from the field `date` the
 the rows alone, so two runs can be compared with `diff`.
 """
 
-import datetime
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dtpt.errors import RunError
 from dtpt.files import write_atomically
-from dtpt.metrics.table import metrics_with
 from dtpt.runs.reading import Run
-from dtpt.runs.schema import Cell
-from dtpt.runs.summary import MethodResult, mean_over_datasets, score_methods
+from dtpt.runs.results import results_of
+from dtpt.runs.spec import Cell
+from dtpt.runs.summary import MethodResult, score_methods
 
 FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
-
-
-def results_document(run: Run) -> dict[str, Any]:
-    """Return everything about a run except its single rows, in lm-eval's shape.
-
-    Only the entry `date` depends on when and in how many pieces the run was computed.
-    """
-    methods = score_methods(run)
-    counts = {name: _sample_counts(run, name) for name in run.datasets}
-    environments = _environments(run)
-    metrics = metrics_with("confidence", "label")
-    return {
-        "results": {
-            name: {m.label: _method_entry(m) for m in methods if m.dataset == name}
-            for name in run.datasets
-        },
-        "groups": _groups(run, methods),
-        "configs": {
-            entry.name: entry.model_dump(mode="json", by_alias=True) for entry in run.spec.datasets
-        },
-        "versions": {"dtpt": run.spec.code_version, "spec": run.spec.format},
-        "higher_is_better": {metric.key: metric.higher_is_better for metric in metrics},
-        "units": {metric.key: metric.file_unit for metric in metrics},
-        "n-samples": counts,
-        "config": run.spec.model_dump(mode="json", by_alias=True),
-        "fingerprints": {
-            "run": run.spec.hash,
-            "model": run.spec.model.fingerprint,
-            "datasets": {entry.name: entry.fingerprint for entry in run.spec.datasets},
-        },
-        "complete": run.is_complete,
-        "failures": [failure.__dict__ for failure in run.failures()],
-        "environment": environments,
-        "date": _date(run),
-    }
-
-
-def _method_entry(result: MethodResult) -> dict[str, Any]:
-    return {
-        "mean": dict(result.mean) or None,
-        "std": dict(result.std) or None,
-        "seeds": {
-            str(seed): {**cell.metrics, "n": cell.effective, "failed": cell.failed}
-            for seed, cell in result.seeds.items()
-        },
-    }
-
-
-def _groups(run: Run, methods: list[MethodResult]) -> dict[str, Any]:
-    """Return means over the data sets of each family; methods that lack a set are left out."""
-    families = dict.fromkeys(entry.family for entry in run.spec.datasets)
-    found = {}
-    for family in families:
-        names = [entry.name for entry in run.spec.datasets if entry.family == family]
-        if len(names) > 1:
-            parts = [method for method in methods if method.dataset in names]
-            found[family] = {"datasets": names, "mean": mean_over_datasets(parts)}
-    return found
-
-
-def _sample_counts(run: Run, dataset: str) -> dict[str, int]:
-    failed = len(run.failures(dataset))
-    pairs = [pair for cell, pair in run.counts().items() if cell.dataset == dataset]
-    return {
-        "original": run.spec.dataset(dataset).samples,
-        "effective": min((ok for ok, _ in pairs), default=0),
-        "failed": failed,
-    }
-
-
-def _environments(run: Run) -> list[dict[str, Any]]:
-    """Return the distinct environments that worked on the run, in a fixed order."""
-    texts = {json.dumps(s.get("environment", {}), sort_keys=True) for s in run.sessions()}
-    return [json.loads(text) for text in sorted(texts)]
-
-
-def _date(run: Run) -> dict[str, Any]:
-    sessions = [
-        {key: value for key, value in session.items() if key != "environment"}
-        for session in run.sessions()
-    ]
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"exported": now, "sessions": sessions}
+SCORED = {"results", "clip-benchmark"}
 
 
 def sample_records(run: Run, dataset: str) -> Iterator[dict[str, Any]]:
@@ -135,7 +52,7 @@ def _record(cell: Cell, row: dict[str, Any], group: str) -> dict[str, Any]:
     }
 
 
-def clip_benchmark_records(run: Run) -> list[dict[str, Any]]:
+def clip_benchmark_records(run: Run, scores: Sequence[MethodResult]) -> list[dict[str, Any]]:
     """Return one record per data set, method and seed in the shape of clip_benchmark's files."""
     name, _, pretrained = run.spec.model.name.rpartition("/")
     return [
@@ -149,7 +66,7 @@ def clip_benchmark_records(run: Run) -> list[dict[str, Any]]:
             "seed": seed,
             "metrics": {"acc1": cell.metrics.get("accuracy"), **_others(cell.metrics)},
         }
-        for method in score_methods(run)
+        for method in scores
         for seed, cell in method.seeds.items()
     ]
 
@@ -159,9 +76,19 @@ def _others(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def export(
-    run: Run, folder: Path, *, formats: tuple[str, ...] = ("results", "jsonl")
+    run: Run,
+    folder: Path,
+    *,
+    formats: tuple[str, ...] = ("results", "jsonl"),
+    scores: Sequence[MethodResult] | None = None,
 ) -> list[Path]:
     """Write the files of some formats into a folder and return their paths.
+
+    Args:
+        run: The run.
+        folder: Where to; made when missing.
+        formats: Some of `FORMATS`.
+        scores: What `score_methods` says about the run, when the caller has that already.
 
     Raises:
         RunError: A format is unknown or a file cannot be written; older files stay whole.
@@ -169,30 +96,30 @@ def export(
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise RunError(f"Unknown export format {unknown[0]!r}; known are {', '.join(FORMATS)}.")
+    if scores is None:
+        scores = score_methods(run) if SCORED.intersection(formats) else ()
     written = []
     for name in formats:
-        for path, data in _files(run, folder, name):
+        for path, data in _files(run, folder, kind=name, scores=scores):
             _save(path, data)
             written.append(path)
     return written
 
 
-def _files(run: Run, folder: Path, kind: str) -> Iterator[tuple[Path, bytes]]:
+def _files(
+    run: Run, folder: Path, *, kind: str, scores: Sequence[MethodResult]
+) -> Iterator[tuple[Path, bytes]]:
     if kind == "results":
-        yield folder / "results.json", _pretty(results_document(run))
+        yield folder / "results.json", results_of(run, scores).to_json().encode()
     elif kind == "clip-benchmark":
-        for record in clip_benchmark_records(run):
+        for record in clip_benchmark_records(run, scores):
             label = f"{record['dataset']}_{record['method']}_seed{record['seed']}"
-            yield folder / f"clip_benchmark_{safe_name(label)}.json", _pretty(record)
+            text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+            yield folder / f"clip_benchmark_{safe_name(label)}.json", f"{text}\n".encode()
     else:
         for dataset in run.datasets:
             path = folder / f"samples_{safe_name(dataset)}.{kind}"
             yield path, _jsonl(run, dataset) if kind == "jsonl" else _parquet(run, dataset)
-
-
-def _pretty(document: Any) -> bytes:
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
 
 
 def _jsonl(run: Run, dataset: str) -> bytes:

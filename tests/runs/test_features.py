@@ -159,7 +159,7 @@ def test_sizes_are_read(text, size):
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "many", "-1GB", "nan", "1PB", "inf"])
+@pytest.mark.parametrize("text", ["", "many", "-1GB", "nan", "1XB", "inf"])
 def test_sizes_that_make_no_sense_are_refused(text):
     with pytest.raises(RunError, match="size"):
         parse_size(text)

@@ -1,0 +1,46 @@
+"""A saved tiny model, a folder of pictures, and how to call a command on them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
+
+from processes import PROGRAM
+from tiny_runs import draw_pictures, tiny_clip
+
+from dtpt.clip.loading.save import save_model
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved tiny model and a folder of pictures."""
+    folder = tmp_path_factory.mktemp("world")
+    save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
+    draw_pictures(folder / "pictures", per_class=100)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test is changed by the user's variables."""
+    for name in list(os.environ):
+        if name.startswith(("DTPT_", "SLURM_")) or name in ("RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("DTPT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def dtpt() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in a process of its own; keyword arguments are those of `subprocess.run`."""
+
+    def run(*words: object, **named: object) -> subprocess.CompletedProcess[str]:
+        settings = {"capture_output": True, "text": True, "timeout": 120, **named}
+        return subprocess.run([sys.executable, "-c", PROGRAM, *map(str, words)], **settings)
+
+    return run

@@ -1,0 +1,92 @@
+"""How commands end: exit codes, one line instead of a traceback, broken outputs."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from processes import PROGRAM
+
+from dtpt.cli.exits import explain
+from dtpt.cli.main import COMMANDS, SUMMARIES
+
+
+def only_line(text):
+    (line,) = text.splitlines()
+    assert "Traceback" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("eval", "--dataset", "openmoji", "--views", "0"), "--views is '0'"),
+        (("eval", "--dataset", "openmoji", "--limit", "1", "--device", "nope"), "nope"),
+        (("eval",), "--dataset is not given"),
+        (("sweep", "--dataset", "openmoji", "--lambda", "x"), "--lambda is 'x'"),
+        (("eval", "--viewz", "3"), "--viewz"),
+        (("evaluate",), "evaluate"),
+        (("export",), "folder"),
+        (("export", "/nowhere"), "There is no run at /nowhere"),
+        (("merge", "/nowhere"), "/nowhere holds no shards"),
+        (("cache", "prune", "--limit", "many"), "'many' is not a size"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_refusals_are_one_line_with_exit_code_2(dtpt, words, message):
+    done = dtpt(*words)
+    assert done.returncode == 2
+    assert message in only_line(done.stderr)
+    assert done.stdout == ""
+
+
+def test_full_output_device_is_one_line(dtpt):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    with open("/dev/full", "w") as full:
+        for words in (["--help"], ["methods"], ["cache", "show"]):
+            done = dtpt(*words, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+            assert done.returncode == 2, words
+            assert "No space left on device" in only_line(done.stderr)
+
+
+@pytest.mark.parametrize("words", [["cache", "show", "--json"], ["datasets"], ["--help"]])
+def test_closed_pipe_is_no_traceback_and_no_success(words):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) <= 1
+    assert "Traceback" not in done.stderr
+
+
+def few_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+
+
+def test_too_few_file_handles_are_one_line(dtpt, tmp_path):
+    words = ("eval", "--dataset", "openmoji/food-drink", "--limit", "2", "--views", "2")
+    done = dtpt(*words, "--output", tmp_path, "--workers", "8", "--quiet", preexec_fn=few_files)
+    assert done.returncode != 0
+    assert only_line(done.stderr).startswith("dtpt: ")
+
+
+def test_path_that_is_not_utf8_can_be_printed(dtpt, tmp_path):
+    strange = os.fsdecode(bytes(tmp_path) + b"/r\xffn")
+    done = dtpt("export", strange)
+    assert done.returncode == 2
+    assert "\\udcff" in only_line(done.stderr) or "\\xff" in only_line(done.stderr)
+
+
+def test_bugs_keep_their_traceback():
+    assert explain(ZeroDivisionError("a bug")) is None
+    assert explain(MemoryError()) == "there is not enough memory."
+    assert "libtorch" in explain(ImportError("libtorch.so: cannot open"))
+
+
+def test_every_command_has_a_summary():
+    assert set(COMMANDS) == set(SUMMARIES)
