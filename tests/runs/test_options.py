@@ -78,8 +78,8 @@ def test_unknown_option_and_bad_file_are_named(tmp_path):
         EvalOptions.layered({"dataset": "dtd"}, config=tmp_path / "none", environment={})
 
 
-def labels(names, lambdas=(), family="fine-grained"):
-    return [(m.name, m.lambda_) for m in expand_methods(names, lambdas, family)]
+def labels(names, lambdas=(), protocol="fine-grained"):
+    return [(m.name, m.lambda_) for m in expand_methods(names, lambdas, protocol=protocol)]
 
 
 def test_lambdas_apply_to_regularised_methods_without_their_own():
@@ -96,7 +96,7 @@ def test_lambdas_apply_to_regularised_methods_without_their_own():
 
 def test_default_lambda_follows_the_family_and_repetitions_are_one():
     assert labels(["c-tpt", "c-tpt@50"]) == [("c-tpt", 50.0)]
-    assert labels(["c-tpt"], family="natural-shifts") != labels(["c-tpt"])
+    assert labels(["c-tpt"], protocol="natural-shifts") != labels(["c-tpt"])
 
 
 def test_unknown_method_is_found_before_anything_is_loaded():

@@ -4,8 +4,6 @@ from dtpt.cli.eval import EvalFlags, automatic_workers, run_and_show
 from dtpt.cli.flags import AsJson
 from dtpt.runs.options import EvalOptions
 
-DEFAULT_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
-
 
 def sweep(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
     """Evaluate a grid of lambda for every regularised method, sharing all other work.
@@ -17,7 +15,9 @@ def sweep(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
         flags: The options.
         as_json: Print the content of results.json.
     """
-    defaults = {"workers": automatic_workers(), "method": DEFAULT_METHODS}
+    from dtpt.methods import PAPER_METHODS
+
+    defaults = {"workers": automatic_workers(), "method": PAPER_METHODS}
     options = (flags or EvalFlags()).options(EvalOptions, table="sweep", defaults=defaults)
     run_and_show(with_grids(options), as_json=as_json)
 

@@ -25,10 +25,10 @@ def sample_records(run: Run, dataset: str) -> Iterator[dict[str, Any]]:
     groups = {name: record.group for name, record in run.samples(dataset).items()}
     for cell in run.select(dataset=dataset):
         for row in run.raw_rows(cell):
-            yield _record(cell, row, groups.get(row["sample"], ""))
+            yield _record(cell, row, group=groups.get(row["sample"], ""))
 
 
-def _record(cell: Cell, row: dict[str, Any], group: str) -> dict[str, Any]:
+def _record(cell: Cell, row: dict[str, Any], *, group: str) -> dict[str, Any]:
     return {
         "dataset": cell.dataset,
         "id": row["sample"],

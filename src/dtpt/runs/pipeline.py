@@ -71,12 +71,12 @@ def stream_features(
             continue
         renderer.submit(keyed)
         while renderer.is_full:
-            yield _encode(renderer.collect(), encoder, cache)
+            yield _encode(renderer.collect(), encoder=encoder, cache=cache)
     while renderer.pending:
-        yield _encode(renderer.collect(), encoder, cache)
+        yield _encode(renderer.collect(), encoder=encoder, cache=cache)
 
 
-def _encode(rendered: Rendered, encoder: Encoder, cache: FeatureCache | None) -> Seen:
+def _encode(rendered: Rendered, *, encoder: Encoder, cache: FeatureCache | None) -> Seen:
     if rendered.pixels is None:
         return Seen(rendered.job, None, rendered.failure)
     features = encoder.encode(rendered.pixels)

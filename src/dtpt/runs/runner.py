@@ -169,7 +169,7 @@ def _evaluate_dataset(
     name = task.dataset.name
     samples = [sample for sample in task.dataset.samples if shard.holds(sample.id)]
     store.write_classes(name, task.dataset.classes)
-    _tell_remarks(task.dataset, store, reporter)
+    _tell_remarks(task.dataset, store=store, reporter=reporter)
     check_pictures(name, samples, store=store)
     plans = {
         seed: plan(samples, task_cells(task, setup, seed=seed), store=store, shard=shard)
@@ -191,7 +191,7 @@ def _evaluate_dataset(
                     cache.flush()
 
 
-def _tell_remarks(dataset: Dataset, store: Store, reporter: Reporter) -> None:
+def _tell_remarks(dataset: Dataset, *, store: Store, reporter: Reporter) -> None:
     """Print and store what the reader of the data set left out or found odd."""
     store.write_remarks(dataset.name, dataset.remarks)
     for text in dataset.remarks:
@@ -253,7 +253,7 @@ def plan(samples: Sequence[Sample], wanted: Wanted, *, store: Store, shard: Shar
     """Find the samples without a successful row in some cell; failed ones are tried again."""
     done = {cell: store.finished(cell) for cell, _ in wanted}
     for path in other_stores(store.path.parent, shard):
-        _add_finished(done, path, store)
+        _add_finished(done, path, store=store)
     missing = (
         Missing(sample, tuple(pair for pair in wanted if sample.id not in done[pair[0]]))
         for sample in samples
@@ -261,7 +261,7 @@ def plan(samples: Sequence[Sample], wanted: Wanted, *, store: Store, shard: Shar
     return [entry for entry in missing if entry.wanted]
 
 
-def _add_finished(done: dict[Cell, set[str]], path: Path, store: Store) -> None:
+def _add_finished(done: dict[Cell, set[str]], path: Path, *, store: Store) -> None:
     """Count rows that an earlier division into shards has finished, if it is of the same run."""
     with Run(path) as other:
         if store.spec.only_enlarges(other.spec):

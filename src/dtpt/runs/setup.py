@@ -59,7 +59,9 @@ def prepare(
     """
     full = list(datasets) if datasets is not None else _load_datasets(options)
     for dataset in full:
-        expand_methods(options.method, options.lambda_, dataset.protocol)  # before loading weights
+        expand_methods(
+            options.method, options.lambda_, protocol=dataset.protocol
+        )  # before loading weights
     loaded = model if model is not None else _load_model(options)
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be told apart.")
@@ -68,7 +70,8 @@ def prepare(
     spec = RunSpec(
         model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
         datasets=tuple(
-            _describe(task, dataset, options) for task, dataset in zip(tasks, full, strict=True)
+            _describe(task, dataset, options=options)
+            for task, dataset in zip(tasks, full, strict=True)
         ),
         seeds=options.seed,
         template=options.template if context is None else placeholder_template(len(context)),
@@ -99,7 +102,7 @@ def _load_model(options: EvalOptions) -> "Clip":
 
 
 def expand_methods(
-    names: Sequence[str], lambdas: Sequence[float], family: str
+    names: Sequence[str], lambdas: Sequence[float], *, protocol: str
 ) -> tuple[ResolvedMethod, ...]:
     """Resolve method names; `lambdas` apply, in all combinations, to those that take one.
 
@@ -107,11 +110,11 @@ def expand_methods(
     """
     found: dict[tuple[str, float | None], ResolvedMethod] = {}
     for name in names:
-        plain = resolve_method(name, protocol=family)
+        plain = resolve_method(name, protocol=protocol)
         takes_lambda = plain.lambda_ is not None and "@" not in name
         choices = lambdas if lambdas and takes_lambda else (plain.lambda_,)
         for value in choices:
-            resolved = resolve_method(name, lambda_=value, protocol=family)
+            resolved = resolve_method(name, lambda_=value, protocol=protocol)
             found.setdefault((resolved.name, resolved.lambda_), resolved)
     return tuple(found.values())
 
@@ -119,12 +122,12 @@ def expand_methods(
 def _task(dataset: Dataset, options: EvalOptions) -> Task:
     return Task(
         dataset=dataset if options.limit is None else dataset.limited(options.limit),
-        methods=expand_methods(options.method, options.lambda_, dataset.protocol),
+        methods=expand_methods(options.method, options.lambda_, protocol=dataset.protocol),
         recipe=ViewRecipe(count=options.views, augmix=dataset.augmix),
     )
 
 
-def _describe(task: Task, full: Dataset, options: EvalOptions) -> DatasetSpec:
+def _describe(task: Task, full: Dataset, *, options: EvalOptions) -> DatasetSpec:
     return DatasetSpec(
         name=full.name,
         fingerprint=full.fingerprint,

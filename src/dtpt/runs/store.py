@@ -146,7 +146,7 @@ class Store:
         except ValueError as error:
             raise RunError(damaged(self.path, error)) from error
         if stored is not None and stored.hash != spec.hash and not spec.only_enlarges(stored):
-            raise RunError(refusal(self.path, stored, spec))
+            raise RunError(refusal(self.path, stored=stored, spec=spec))
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
         cells = [
             (cell.key, cell.dataset, cell.method, cell.lambda_, cell.seed, cell.template)
@@ -219,7 +219,7 @@ class Store:
         Raises:
             RunError: Rows of another picture under the same id are stored, or the disk is full.
         """
-        rows = [_answer_row(cell, sample, answer) for cell, answer in answers.items()]
+        rows = [_answer_row(cell, sample, answer=answer) for cell, answer in answers.items()]
         self._write(sample, rows)
 
     def write_failure(self, sample: SampleInfo, cells: Sequence[Cell], *, reason: str) -> None:
@@ -316,7 +316,7 @@ def _insert(statement: str, columns: int) -> str:
     return statement.format(values=f"VALUES ({','.join('?' * columns)})")
 
 
-def refusal(path: Path, stored: RunSpec, spec: RunSpec) -> str:
+def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
     """Say why a folder cannot be used for another configuration."""
     lines = "".join(f"\n  {line}" for line in describe_difference(stored, spec))
     return (
@@ -380,7 +380,7 @@ def _fold_in_log(path: Path) -> None:
         connection.close()
 
 
-def _answer_row(cell: Cell, sample: SampleInfo, answer: Answer) -> tuple[Any, ...]:
+def _answer_row(cell: Cell, sample: SampleInfo, *, answer: Answer) -> tuple[Any, ...]:
     # nine digits give back every float32 exactly
     top5 = "[" + ",".join(f"[{label},{p:.9g}]" for label, p in answer.top5) + "]"
     return (
