@@ -133,8 +133,9 @@ def _plain_type(annotation: Any) -> Any:
 def _help(option: FieldInfo) -> str:
     """Return the description with choices and default, as `--help` shows it."""
     text = option.description or ""
-    if get_origin(option.annotation) is Literal:
-        text += f" One of {', '.join(get_args(option.annotation))}."
+    kind = _plain_type(option.annotation)
+    if get_origin(kind) is Literal:
+        text += f" One of {', '.join(get_args(kind))}."
     default = option.get_default()
     if option.is_required() or default is None or default == () or isinstance(default, bool):
         return text

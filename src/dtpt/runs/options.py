@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
@@ -109,6 +109,10 @@ class ModelOptions(Options, TuningSettings):
     views: Annotated[
         int, Field(ge=1, le=4096, description="Views per image, the original included.")
     ] = 64
+    activation: Annotated[
+        Literal["gelu", "quick_gelu"] | None,
+        Field(description="Activation of a checkpoint of your own that does not name it itself."),
+    ] = None
     device: Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
     threads: Annotated[
         int | None,

@@ -124,7 +124,8 @@ def evaluate(
         stack.callback(shown.close)
         stack.enter_context(torch_threads(threads))
         session = _session(setup, options, shard=shard, threads=threads)
-        for text in thread_remarks([*store.sessions(), session]):
+        store.write_remarks("", setup.model.remarks)
+        for text in (*setup.model.remarks, *thread_remarks([*store.sessions(), session])):
             shown.note(text)
         store.begin_session(session)
         for task in setup.tasks:

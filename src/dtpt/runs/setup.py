@@ -98,7 +98,7 @@ def _load_datasets(options: EvalOptions) -> list[Dataset]:
 def _load_model(options: EvalOptions) -> "Clip":
     from dtpt.clip.loading import load_model
 
-    return load_model(options.model, device=options.device)
+    return load_model(options.model, device=options.device, activation=options.activation)
 
 
 def expand_methods(

@@ -47,7 +47,7 @@ class TuningSettings(BaseModel):
     entropy: Annotated[
         EntropyReading,
         Field(
-            description="of-mean as in all released code, or mean-of as the paper's equation 1 "
-            "is printed."
+            description="Entropy of the mean prediction, as in all released code, or mean of the "
+            "entropies, as the paper's equation 1 is printed."
         ),
     ] = "of-mean"
