@@ -227,6 +227,13 @@ def test_picture_that_changed_under_a_run_is_noticed_when_it_is_resumed(run_tiny
     assert run_tiny(limit=20).samples(pictures.name)[sample.id].stamp == sample.image.stamp()
 
 
+def test_part_of_a_set_is_recorded_with_the_size_of_the_whole(run_tiny, pictures):
+    run = run_tiny(dataset_object=replace(pictures, whole=99))
+    (entry,) = run.spec.datasets
+    assert (entry.samples, entry.whole, entry.is_partial) == (30, 99, True)
+    assert entry.size_text == "30 of 99 pictures"
+
+
 def test_other_thread_count_is_told_and_kept(run_tiny, capsys):
     run_tiny(limit=5).close()
     run_tiny(limit=5, threads=2).close()  # nothing was computed

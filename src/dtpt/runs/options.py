@@ -166,6 +166,10 @@ class EvalOptions(ModelOptions):
     limit: Annotated[
         int | None, Field(ge=1, description="Evaluate that many samples of each data set.")
     ] = None
+    partial: Annotated[
+        bool,
+        Field(description="Take what is there of a named data set that lacks pictures."),
+    ] = False
     presentation: Annotated[
         str | None, Field(description="Kind of picture (emoji data sets only).")
     ] = None

@@ -58,10 +58,8 @@ def prepare(
         datasets: Used instead of loading `options.dataset`.
     """
     full = list(datasets) if datasets is not None else _load_datasets(options)
-    for dataset in full:
-        expand_methods(
-            options.method, options.lambda_, protocol=dataset.protocol
-        )  # before loading weights
+    for dataset in full:  # wrong names are told before weights are loaded
+        expand_methods(options.method, options.lambda_, protocol=dataset.protocol)
     loaded = model if model is not None else _load_model(options)
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be told apart.")
@@ -90,7 +88,12 @@ def tensor_digest(tensor: Tensor) -> str:
 
 def _load_datasets(options: EvalOptions) -> list[Dataset]:
     return [
-        load_dataset(name, data_root=options.data_root, presentation=options.presentation)
+        load_dataset(
+            name,
+            data_root=options.data_root,
+            presentation=options.presentation,
+            partial=options.partial,
+        )
         for name in expand_names(options.dataset)
     ]
 
@@ -133,7 +136,7 @@ def _describe(task: Task, full: Dataset, *, options: EvalOptions) -> DatasetSpec
         fingerprint=full.fingerprint,
         classes=len(full.classes),
         samples=len(task.dataset),
-        whole=len(full),
+        whole=full.whole if full.whole is not None else len(full),
         family=full.family,
         presentation=options.presentation,
         limit=options.limit,
