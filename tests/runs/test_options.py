@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dtpt.cli.sweep import with_grids
-from dtpt.errors import MethodError, OptionError, RunError, UnknownName
+from dtpt.errors import MethodError, OptionError, UnknownName
 from dtpt.runs import EvalOptions
 from dtpt.runs.setup import expand_methods
 
