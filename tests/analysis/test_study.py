@@ -179,7 +179,7 @@ def test_command_prints_tables_and_writes_the_file(
 ):
     from dtpt.cli.main import app
 
-    monkeypatch.setattr("dtpt.clip.loading.load_model", lambda name, device: tiny_clip)
+    monkeypatch.setattr("dtpt.clip.loading.load_model", lambda name, **_: tiny_clip)
     words = ["analyze", "--model", "tiny", "--dataset", pictures.name, "--limit", "6"]
     words += ["--views", "4", "--workers", "0", "--threads", "1", "--method", "tpt,d-tpt@1234567"]
     words += ["--output", str(tmp_path / "out")]
