@@ -12,7 +12,7 @@ from dtpt.errors import OptionError
 from dtpt.runs.options import EvalOptions, flag
 
 
-@flags_of(EvalOptions, first=("seed",), leave_out=("shard",))
+@flags_of(EvalOptions, first=("seed",), leave_out=("shard",), defaults={"limit": 9, "steps": 2})
 class SomeFlags(Flags):
     """Flags of a command of its own."""
 
@@ -55,7 +55,7 @@ def test_command_line_wins_over_environment_file_and_default(tmp_path, monkeypat
     monkeypatch.setenv("DTPT_VIEWS", "4")
     monkeypatch.setenv("DTPT_STEPS", "5")
     flags, _ = parse("--dataset", "dtd", "--views", "8", "--config", str(config))
-    options = flags.options(EvalOptions, defaults={"rho": 0.7, "limit": 9})
+    options = flags.options(EvalOptions, defaults={"rho": 0.7})
     assert (options.views, options.steps, options.rho, options.limit) == (8, 5, 0.5, 9)
 
 

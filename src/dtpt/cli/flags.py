@@ -3,12 +3,12 @@
 An options class (`dtpt.runs.options`) is the one place where an option has a type, a default and a
 description. A command says which of them it takes:
 
-    @flags_of(EvalOptions, leave_out=("shard",))
+    @flags_of(EvalOptions, leave_out=("shard",), defaults={"limit": 64})
     class DemoFlags(Flags):
         full: Switch = None          # flags of its own, as many as it likes
 
     def demo(*, flags: DemoFlags | None = None, as_json: AsJson = False) -> None:
-        options = (flags or DemoFlags()).options(EvalOptions, defaults={"limit": 64})
+        options = (flags or DemoFlags()).options(EvalOptions)
 
 Values are taken as texts and checked by the options class alone, so that a wrong one is answered in
 the same words wherever it came from. None of this loads torch.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from cyclopts import Parameter
 from pydantic import BaseModel
@@ -48,6 +48,7 @@ class Flags:
         Path | None,
         Parameter(help="TOML file with options; command line and DTPT_* variables win over it."),
     ] = None
+    _defaults: ClassVar[Mapping[str, Any]] = {}
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the values of some options that were given; `--no-x` is x = False."""
@@ -67,18 +68,22 @@ class Flags:
         Args:
             kind: The options class.
             table: Which table of the TOML file to read beside its top level.
-            defaults: The command's own defaults, which win over those of the class.
+            defaults: Further defaults, which win over those of the flags and of the class.
 
         Raises:
             OptionError: A value makes no sense.
         """
-        return kind.layered(
-            self.given(kind.model_fields), config=self.config, table=table, defaults=defaults
-        )
+        own = {**self._defaults, **(defaults or {})}
+        given = self.given(kind.model_fields)
+        return kind.layered(given, config=self.config, table=table, defaults=own)
 
 
 def flags_of(
-    options: type[BaseModel], *, first: Iterable[str] = (), leave_out: Iterable[str] = ()
+    options: type[BaseModel],
+    *,
+    first: Iterable[str] = (),
+    leave_out: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[type[FlagsClass]], type[FlagsClass]]:
     """Give a class of flags one flag for each option, beside those that it names itself.
 
@@ -86,7 +91,9 @@ def flags_of(
         options: Where types, defaults and descriptions come from.
         first: Options to list first in the help, in this order.
         leave_out: Options that the command decides itself.
+        defaults: The command's own defaults, which win over those of the options class.
     """
+    chosen = dict(defaults or {})
     names = [*first, *(name for name in options.model_fields if name not in set(first))]
     skipped = set(leave_out)
 
@@ -95,8 +102,11 @@ def flags_of(
         derived = {}
         for name in names:
             if name not in skipped and name not in own:
-                derived.update(_flag_field(name, options.model_fields[name]))
+                option = options.model_fields[name]
+                default = chosen.get(name, None if option.is_required() else option.get_default())
+                derived.update(_flag_field(name, option, default=default))
         flags.__annotations__ = {**derived, **own, **Flags.__annotations__}
+        flags._defaults = chosen
         for name in derived:
             setattr(flags, name, None)
         made: type[FlagsClass] = dataclass(frozen=True, kw_only=True)(flags)
@@ -105,12 +115,12 @@ def flags_of(
     return add
 
 
-def _flag_field(name: str, option: FieldInfo) -> dict[str, Any]:
+def _flag_field(name: str, option: FieldInfo, *, default: object) -> dict[str, Any]:
     """Return name and annotation of the flag of one option."""
     kind = _plain_type(option.annotation)
-    about = _help(option)
+    about = _help(option, default)
     if kind is bool:
-        if option.default is True:
+        if default is True:
             denied = f"Do not {about[:1].lower()}{about[1:]}"
             return {f"no_{name}": Annotated[bool | None, Parameter(negative=(), help=denied)]}
         return {name: Annotated[bool | None, Parameter(negative=(), help=about)]}
@@ -130,14 +140,13 @@ def _plain_type(annotation: Any) -> Any:
     return annotation
 
 
-def _help(option: FieldInfo) -> str:
+def _help(option: FieldInfo, default: object) -> str:
     """Return the description with choices and default, as `--help` shows it."""
     text = option.description or ""
     kind = _plain_type(option.annotation)
     if get_origin(kind) is Literal:
         text += f" One of {', '.join(get_args(kind))}."
-    default = option.get_default()
-    if option.is_required() or default is None or default == () or isinstance(default, bool):
+    if default is None or default == () or isinstance(default, bool):
         return text
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
     return f"{text} [default: {shown}]"

@@ -45,13 +45,20 @@ SUMMARIES: dict[str, str] = {
     "demo": "Compare the paper's methods on the embedded model and benchmark, in minutes.",
 }
 
-app = App(
-    name="dtpt",
-    help="Calibrated test-time prompt tuning for CLIP-like models.",
-    result_action="return_value",  # commands print for themselves
-)
-for _name, _target in COMMANDS.items():
-    app.command(_target, name=_name, help=SUMMARIES.get(_name))
+
+def make_app(chosen: str = "") -> App:
+    """Return the command line; the chosen command describes itself, the others in one line."""
+    made = App(
+        name="dtpt",
+        help="Calibrated test-time prompt tuning for CLIP-like models.",
+        result_action="return_value",  # commands print for themselves
+    )
+    for name, target in COMMANDS.items():
+        made.command(target, name=name, help=None if name == chosen else SUMMARIES.get(name))
+    return made
+
+
+app = make_app()
 
 
 def run() -> None:
@@ -63,7 +70,7 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):  # file names are bytes; any of them can be printed
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(exit_on_error=False, print_error=False)
+        make_app(*sys.argv[1:2])(exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError:
         end("nobody reads the output any more.", NOBODY_READS)

@@ -1,11 +1,17 @@
 """`dtpt sweep`: a grid of λ for the regularised methods, the data of the Pareto figure."""
 
-from dtpt.cli.eval import EvalFlags, automatic_workers, run_and_show
-from dtpt.cli.flags import AsJson
+from dtpt.cli.eval import FIRST, automatic_workers, run_and_show
+from dtpt.cli.flags import AsJson, Flags, flags_of
+from dtpt.methods import PAPER_METHODS, find_method
 from dtpt.runs.options import EvalOptions
 
 
-def sweep(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
+@flags_of(EvalOptions, first=FIRST, defaults={"method": PAPER_METHODS})
+class SweepFlags(Flags):
+    """The options of `eval`, with the paper's methods."""
+
+
+def sweep(*, flags: SweepFlags | None = None, as_json: AsJson = False) -> None:
     """Evaluate a grid of lambda for every regularised method, sharing all other work.
 
     Without --lambda each method has a grid around its default. Zero-shot and TPT are the anchors.
@@ -15,10 +21,8 @@ def sweep(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
         flags: The options.
         as_json: Print the content of results.json.
     """
-    from dtpt.methods import PAPER_METHODS
-
-    defaults = {"workers": automatic_workers(), "method": PAPER_METHODS}
-    options = (flags or EvalFlags()).options(EvalOptions, table="sweep", defaults=defaults)
+    defaults = {"workers": automatic_workers()}
+    options = (flags or SweepFlags()).options(EvalOptions, table="sweep", defaults=defaults)
     run_and_show(with_grids(options), as_json=as_json)
 
 
@@ -28,13 +32,6 @@ def with_grids(options: EvalOptions) -> EvalOptions:
         return options
     methods = []
     for name in options.method:
-        grid = () if "@" in name else _grid(name)
+        grid = () if "@" in name else find_method(name.partition("+")[0]).sweep
         methods += [f"{name}@{value:g}" for value in grid] or [name]
     return options.model_copy(update={"method": tuple(methods)})
-
-
-def _grid(name: str) -> tuple[float, ...]:
-    """Return the grid of a method, from its own file."""
-    from dtpt.methods import find_method
-
-    return find_method(name.partition("+")[0]).sweep
