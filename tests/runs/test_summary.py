@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dtpt.metrics import METRICS, Metric, compare, pool
-from dtpt.runs import results_document, score_methods
+from dtpt.runs import results_of, score_methods
 from dtpt.runs.summary import predictions_of
 
 
@@ -26,7 +26,7 @@ def test_a_metric_added_to_the_table_is_in_the_summary_and_in_the_results(
     (result,) = score_methods(run)
     expected = [float((run.rows_of(cell).confidence >= 0.3).mean()) for cell in run.cells]
     assert result.mean[share.key] == pytest.approx(np.mean(expected))
-    document = results_document(run)
+    document = results_of(run).document()
     stored = document["results"][pictures.name][result.label]
     assert stored["mean"][share.key] == result.mean[share.key]
     assert stored["std"][share.key] == result.std[share.key]
