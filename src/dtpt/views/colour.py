@@ -35,8 +35,9 @@ def solarize(planes: Planes, threshold: int) -> Planes:
         >>> solarize(np.array([255, 240, 17], dtype=np.uint8), 240).tolist()
         [0, 15, 17]
     """
-    inverted = (planes >= np.uint8(threshold)).view(np.uint8)  # 0 or 1
-    return planes ^ np.negative(inverted)  # with 0 or 255
+    mask = (planes >= np.uint8(threshold)).view(np.uint8)  # 0 or 1
+    np.negative(mask, out=mask)  # 0 or 255
+    return np.bitwise_xor(planes, mask, out=mask)
 
 
 def autocontrast(planes: Planes) -> Planes:

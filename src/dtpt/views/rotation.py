@@ -54,16 +54,15 @@ def rotate(pictures: Sequence[Planes], degrees: int, *, scratch: Scratch) -> Pla
 def _pack(pictures: Sequence[Planes], *, packed: Words, spare: Words) -> None:
     """Put each pixel and its right, lower and lower right neighbour into one word.
 
-    Beyond the last column and row the neighbours are those of the next line or plane; their weight
-    is zero.
+    Beyond the last column and row the neighbours are those of the next line or plane, or none;
+    their weight is zero.
     """
     for words, picture in zip(packed, pictures, strict=True):
         np.copyto(words, picture.reshape(words.shape))
     flat, neighbours = packed.reshape(-1), spare.reshape(-1)
     for lag, bits in ((1, 8), (pictures[0].shape[2], 16)):
-        np.left_shift(flat[lag:], bits, out=neighbours[:-lag])
-        neighbours[-lag:] = 0
-        np.bitwise_or(flat, neighbours, out=flat)
+        shifted = np.left_shift(flat[lag:], bits, out=neighbours[:-lag])
+        np.bitwise_or(flat[:-lag], shifted, out=flat[:-lag])
 
 
 def _weighted(corners: Words, factors: Words, *, total: Words, spare: Words) -> Words:
@@ -86,8 +85,9 @@ def _repair(corners: Words, total: Words, *, turn: "_Turn", spare: Words, result
         np.multiply(spare, 0x01010101, out=spare)  # four equal neighbours
         near &= corners != spare
     places = np.flatnonzero(near)
-    four, pixel = corners.reshape(-1)[places], places % corners.shape[2]
-    a, b, c, d = (((four >> bits) & 255).astype(np.float64) for bits in (0, 8, 16, 24))
+    four = corners.reshape(-1)[places].astype("<u4").view(np.uint8).reshape(-1, 4)
+    a, b, c, d = four.T.astype(np.float64)
+    pixel = places % corners.shape[2]
     across, down = turn.across[pixel], turn.down[pixel]
     upper = a + (b - a) * across
     lower = c + (d - c) * across

@@ -12,6 +12,7 @@ of them nearby is right for every d; the others, one in 800, are computed again 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,37 +39,48 @@ def shear_x(pictures: Sequence[Planes], levels: Sequence[float], *, scratch: Scr
         >>> shear_x([square], [0.5], scratch=Scratch(2))[0, 0].tolist()
         [[100, 100], [100, 0]]
     """
-    offsets = _offsets(levels, pictures[0].shape[2])
-    between = _between(pictures, _fixed(offsets)[:, None, :, None], axis=3, scratch=scratch)
+    motion = _motion(levels, pictures[0].shape[2])
+    between = _between(pictures, motion.fixed[:, None, :, None], axis=3, scratch=scratch)
     result = np.zeros_like(between)
-    _put_in_place(pictures, between, offsets=offsets, result=result)
+    _put_in_place(pictures, between, motion=motion, result=result)
     return result
 
 
 def shear_y(pictures: Sequence[Planes], levels: Sequence[float], *, scratch: Scratch) -> Planes:
     """Read column x at y + level · x: `shear_x` with the axes exchanged."""
-    offsets = _offsets(levels, pictures[0].shape[2])
-    between = _between(pictures, _fixed(offsets)[:, None, None, :], axis=2, scratch=scratch)
+    motion = _motion(levels, pictures[0].shape[2])
+    between = _between(pictures, motion.fixed[:, None, None, :], axis=2, scratch=scratch)
     result = np.zeros_like(between)
     _put_in_place(
         [picture.swapaxes(1, 2) for picture in pictures],
         between.swapaxes(2, 3),
-        offsets=offsets,
+        motion=motion,
         result=result.swapaxes(2, 3),
     )
     return result
 
 
-def _offsets(levels: Sequence[float], size: int) -> Numbers:
-    """Return how far each row moves, in pixels: (n, S)."""
-    offsets: Numbers = np.asarray(levels)[:, None] * (np.arange(size) + 0.5)
-    return offsets
+class _Motion(NamedTuple):
+    """How far the rows of n pictures move, (n, S) each.
+
+    Attributes:
+        offset: In pixels.
+        whole: The whole number below it.
+        fraction: The rest.
+        fixed: The rest in units of 2⁻²⁴.
+    """
+
+    offset: Numbers
+    whole: Numbers
+    fraction: Numbers
+    fixed: Words
 
 
-def _fixed(offsets: Numbers) -> Words:
-    """Return the fractions of offsets in units of 2⁻²⁴."""
-    fixed: Words = np.rint((offsets - np.floor(offsets)) * 2**_BITS).astype(np.uint32)
-    return fixed
+def _motion(levels: Sequence[float], size: int) -> _Motion:
+    offset = np.asarray(levels)[:, None] * (np.arange(size) + 0.5)
+    whole = np.floor(offset)
+    fraction = offset - whole
+    return _Motion(offset, whole, fraction, np.rint(fraction * 2**_BITS).astype(np.uint32))
 
 
 def _between(pictures: Sequence[Planes], fixed: Words, *, axis: int, scratch: Scratch) -> Planes:
@@ -102,20 +114,19 @@ def _between(pictures: Sequence[Planes], fixed: Words, *, axis: int, scratch: Sc
 
 
 def _put_in_place(
-    pictures: Sequence[Planes], between: Planes, *, offsets: Numbers, result: Planes
+    pictures: Sequence[Planes], between: Planes, *, motion: _Motion, result: Planes
 ) -> None:
     """Move every row by its offset into `result`, and compute the doubtful rows again."""
-    for source, values, moved, own in zip(pictures, between, result, offsets, strict=True):
-        for rows, whole in _runs(np.floor(own)):
+    late = motion.fraction >= 0.5
+    for number, (source, values, moved) in enumerate(zip(pictures, between, result, strict=True)):
+        for rows, whole in _runs(motion.whole[number]):
             kept = source.shape[2] - abs(whole)
             write, read = max(-whole, 0), max(whole, 0)
             moved[:, rows, write : write + kept] = values[:, rows, read : read + kept]
-        for rows, half in _runs(np.floor(2 * own)):
-            if half % 2:
-                _settle_end(source[:, rows], half // 2, moved=moved[:, rows])
-    for picture, row in np.argwhere(_is_doubtful(offsets - np.floor(offsets))).tolist():
+            _settle_ends(source[:, rows], whole, late=late[number, rows], moved=moved[:, rows])
+    for picture, row in np.argwhere(_is_doubtful(motion.fraction)).tolist():
         line = pictures[picture][:, row]  # (3, S)
-        result[picture, :, row] = _as_pillow_does(line, float(offsets[picture, row]))
+        result[picture, :, row] = _as_pillow_does(line, float(motion.offset[picture, row]))
 
 
 def _runs(numbers: Numbers) -> Iterator[tuple[slice, int]]:
@@ -125,16 +136,16 @@ def _runs(numbers: Numbers) -> Iterator[tuple[slice, int]]:
         yield slice(first, last), int(numbers[first])
 
 
-def _settle_end(source: Planes, whole: int, *, moved: Planes) -> None:
-    """Set the pixel at the end of rows (3, k, S) whose fraction is a half or more.
+def _settle_ends(source: Planes, whole: int, *, late: npt.NDArray[np.bool_], moved: Planes) -> None:
+    """Set the pixel at the end of those rows (3, k, S) whose fraction is a half or more.
 
     Moving to the left, the centre of the last one then lies outside the picture, which is black.
     Moving to the right, one more lies inside, before the centre of the first pixel.
     """
     if whole >= 0:
-        moved[:, :, source.shape[2] - 1 - whole] = 0
+        moved[:, :, source.shape[2] - 1 - whole] *= ~late
     else:
-        moved[:, :, -whole - 1] = source[:, :, 0]
+        moved[:, :, -whole - 1] = source[:, :, 0] * late
 
 
 @lru_cache(maxsize=1)
