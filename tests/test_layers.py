@@ -20,6 +20,7 @@ LAYERS = [
     {"runs"},
     {"analysis"},
     {"report"},
+    {"bench"},
     {"cli"},
     {"web"},
 ]

@@ -6,7 +6,7 @@ random weights and drawn pictures, so that nothing has to be downloaded; ViT-B/3
 image tower makes the comparison harder than the paper's ViT-B/16.
 """
 
-import json
+import json as json_format
 import os
 import tempfile
 import time
@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from dtpt.bench.machine import Machine, describe_machine, torch_threads
+from dtpt.bench.options import METHOD_SETS, Json, Threads
+
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
     from dtpt.data import Dataset
     from dtpt.runs import EvalOptions
 
-ONE = ("d-tpt",)
-FIVE = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
+ONE, FIVE = METHOD_SETS["one"], METHOD_SETS["five"]
 PICTURE_SIDE = 320
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds per image, and how many images the tower encoded."""
+    """Seconds per image on the clock, and how many images the tower encoded."""
 
     one_method_seconds: float
     five_methods_seconds: float
@@ -37,34 +39,26 @@ class Measurement:
     images: int
     encoded_images_first_run: int
     encoded_images_other_lambda: int
+    machine: Machine
 
 
 def bench_runs(
     *,
-    images: int = 3,
-    classes: int = 47,
-    views: int = 64,
-    model: str | None = None,
-    architecture: str = "ViT-B-32",
-    threads: int | None = None,
-    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    images: Annotated[int, Parameter(help="Number of pictures.")] = 3,
+    classes: Annotated[int, Parameter(help="Number of classes.")] = 47,
+    views: Annotated[int, Parameter(help="Views per image.")] = 64,
+    model: Annotated[str | None, Parameter(help="Name; random weights when not given.")] = None,
+    architecture: Annotated[str, Parameter(help="Shape of those weights.")] = "ViT-B-32",
+    threads: Threads = None,
+    json: Json = False,
 ) -> None:
-    """Compare one method with five on whole runs, and a second run from the cache.
-
-    Args:
-        images: Number of pictures.
-        classes: Number of classes.
-        views: Views per image.
-        model: Model name; random weights when not given.
-        architecture: Shape of the model with random weights.
-        threads: torch threads; torch's own choice when not given.
-        json_: Print JSON.
-    """
-    with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder:
-        clip = _load(model, architecture)
-        found = measure(Path(folder), images, classes, views=views, clip=clip, threads=threads)
-    if json_:
-        print(json.dumps(asdict(found), indent=1))
+    """Compare one method with five on whole runs, and a second run from the cache."""
+    with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as name, torch_threads(threads):
+        folder, clip = Path(name), _load(model, architecture)
+        dataset = _draw(folder / "pictures", images, classes=classes)
+        found = measure(folder, dataset, clip=clip, views=views)
+    if json:
+        print(json_format.dumps(asdict(found), indent=1))
         return
     print(f"one method     {found.one_method_seconds:7.2f} s per image")
     print(f"five methods   {found.five_methods_seconds:7.2f} s per image, {found.ratio:.2f} times")
@@ -75,24 +69,18 @@ def bench_runs(
     )
 
 
-def measure(
-    folder: Path,
-    images: int,
-    classes: int,
-    *,
-    views: int,
-    clip: "Clip",
-    threads: int | None,
-) -> Measurement:
+def measure(folder: Path, dataset: "Dataset", *, clip: "Clip", views: int) -> Measurement:
     """Run the three evaluations in a folder of their own."""
+    import torch
+
     from dtpt.runs import EvalOptions
 
-    dataset = _draw(folder / "pictures", images, classes)
+    images = len(dataset.samples)
     base = EvalOptions(
         model="benchmark",
         dataset=(dataset.name,),
         views=views,
-        threads=threads,
+        threads=torch.get_num_threads(),
         quiet=True,
     )
     others = tuple(f"{name}@3" for name in FIVE[2:])
@@ -113,6 +101,7 @@ def measure(
         images=images,
         encoded_images_first_run=encoded["five"],
         encoded_images_other_lambda=encoded["other"],
+        machine=describe_machine(),
     )
 
 
@@ -137,27 +126,14 @@ def _timed(
 
 
 def _load(name: str | None, shape: str) -> "Clip":
-    import torch
-
     from dtpt.clip.loading import load_model
     from dtpt.clip.loading.catalog import architecture
-    from dtpt.clip.model import Clip, initialise
-    from dtpt.clip.preprocess import Preprocess
-    from dtpt.clip.tokenizer import Tokenizer
+    from dtpt.clip.random_weights import random_clip
 
-    if name is not None:
-        return load_model(name)
-    clip = Clip(
-        architecture(shape),
-        tokenizer=Tokenizer.clip_default(),
-        preprocessing=Preprocess.openai(224),
-        fingerprint="random weights of the benchmark",
-    )
-    initialise(clip, torch.Generator().manual_seed(0))
-    return clip.requires_grad_(False).eval()
+    return random_clip(architecture(shape)) if name is None else load_model(name)
 
 
-def _draw(folder: Path, images: int, classes: int) -> "Dataset":
+def _draw(folder: Path, images: int, *, classes: int) -> "Dataset":
     """Write noisy pictures of photographic size and give them labels in turn."""
     import numpy as np
     from PIL import Image

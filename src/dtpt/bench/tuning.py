@@ -1,30 +1,55 @@
-"""`dtpt bench tuning`: the text side of tuning one image, plain against engine, in one run.
+"""`dtpt bench tuning`: the text side of one image, Algorithm 1 as printed against the engine.
 
-The ViT-B/16 text tower with random weights, class prompts of natural length, the image features
-drawn at random: only the text side is measured, which is what the engine changes. Times are the
-best of several repetitions. Peak memory is that of a fresh process per measurement, above what the
-model itself takes.
+The text tower of ViT-B/16 (or another shape) with random weights, class prompts of natural length,
+image features drawn at random: only the text side is measured, which is what the engine changes.
+
+Plain is `dtpt.methods.algorithm_1`, once per method: every class padded to 77 tokens, forward,
+backward, AdamW, forward again, as in the released code of the peers. The engine answers all methods
+in one call. Both run in turns in one process, equally often; peak memory is measured in fresh
+processes, above what the model itself takes.
 """
 
-import json
-import resource
-import subprocess
-import sys
-import time
+import json as json_format
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from dtpt.bench.inputs import class_names, view_features
+from dtpt.bench.machine import count_gflop, describe_machine, matmul_peak_gflops, torch_threads
+from dtpt.bench.memory import grown_mb
+from dtpt.bench.options import Json, Repeat, Threads, method_names, whole_numbers
+from dtpt.bench.timing import in_turns
+from dtpt.methods import ResolvedMethod, resolve_method
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
+    from dtpt.prompts import PromptSet
+
 PLAIN_GB_PER_CLASS = 0.034  # what the plain way grew by at 47 classes; decides what is skipped
-METHOD_SETS = {"one": ["d-tpt"], "five": ["zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt"]}
-NAMES = ("cat", "polka-dotted", "annual crop land", "american pit bull terrier", "tiger lily")
+VIEWS = 64
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the benchmark; seconds per image, null where not run."""
+    """One class count; seconds per image, null where there is no plain way or it was skipped.
+
+    Attributes:
+        methods: Names, comma-separated.
+        classes: Number of classes.
+        tokens: Of all class prompts, as the engine runs them.
+        plain_seconds: On the clock, best of the repetitions.
+        engine_seconds: The same of the engine.
+        ratio: Plain divided by engine.
+        plain_processor_seconds: Of all threads.
+        engine_processor_seconds: Of all threads.
+        plain_peak_mb: Largest growth of a fresh process; null where it was not measured.
+        engine_peak_mb: The same of the engine.
+        engine_gflops: Rate of the engine's matrix products; 0 where it needs none.
+        share_of_peak: That rate divided by the better of the two peaks.
+        peak_gflops: Rate of a large matrix product before and after.
+    """
 
     methods: str
     classes: int
@@ -32,10 +57,13 @@ class Row:
     plain_seconds: float | None
     engine_seconds: float
     ratio: float | None
+    plain_processor_seconds: float | None
+    engine_processor_seconds: float
     plain_peak_mb: float | None
-    engine_peak_mb: float
+    engine_peak_mb: float | None
     engine_gflops: float
     share_of_peak: float
+    peak_gflops: tuple[float, float]
 
 
 def bench_tuning(
@@ -44,142 +72,136 @@ def bench_tuning(
         str, Parameter(help="Class counts, comma-separated.")
     ] = "10,47,102,397,1000",
     methods: Annotated[
-        str, Parameter(help="'one' (D-TPT), 'five' (the paper's), or both.")
+        str, Parameter(help="Names, comma-separated; 'one' is D-TPT, 'five' the paper's.")
     ] = "one",
-    repeat: Annotated[int, Parameter(help="Repetitions; the best counts.")] = 3,
+    architecture: Annotated[str, Parameter(help="Shape of the text tower.")] = "ViT-B-16",
+    threads: Threads = None,
+    repeat: Repeat = 3,
     plain_memory_gb: Annotated[float, Parameter(help="Skip the plain way above this.")] = 16.0,
-    json_: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
+    memory: Annotated[bool, Parameter(help="Measure peak memory too.")] = True,
+    json: Json = False,
 ) -> None:
-    """Compare the engine with plain tuning on the ViT-B/16 text tower."""
-    rows = [
-        _measure(int(count), name, repeat=repeat, plain_memory_gb=plain_memory_gb)
-        for name in methods.split(",")
-        for count in classes.split(",")
+    """Compare the engine with Algorithm 1 as printed, on the text side of one image."""
+    cases = [
+        Case(architecture, count, method_names(methods))
+        for count in whole_numbers(classes, "--classes")
     ]
-    if json_:
-        print(json.dumps({"rows": [asdict(row) for row in rows]}, indent=1))
-        return
-    for row in rows:
-        _print(row)
+    rows = []
+    with torch_threads(threads):
+        machine = describe_machine()
+        for case in cases:
+            plain = case.has_plain_way and case.classes * PLAIN_GB_PER_CLASS <= plain_memory_gb
+            rows.append(measure(case, repeat, plain=plain, memory=memory))
+            if not json:
+                _print(rows[-1])
+    if json:
+        result = {"rows": [asdict(row) for row in rows], "repeat": repeat}
+        print(json_format.dumps(result | {"machine": asdict(machine)}, indent=1))
 
 
-def _measure(count: int, methods: str, *, repeat: int, plain_memory_gb: float) -> Row:
-    engine = _in_fresh_process("engine", count, methods, repeat)
-    fits = count * PLAIN_GB_PER_CLASS <= plain_memory_gb
-    plain = _in_fresh_process("plain", count, methods, 1) if fits else None
-    gflops = engine["gflop"] / engine["seconds"]
+@dataclass(frozen=True)
+class Case:
+    """What one row measures."""
+
+    architecture: str
+    classes: int
+    methods: tuple[str, ...]
+
+    @property
+    def resolved(self) -> list[ResolvedMethod]:
+        """The methods with their default λ."""
+        return [resolve_method(name) for name in self.methods]
+
+    @property
+    def has_plain_way(self) -> bool:
+        """Whether Algorithm 1 covers all methods: a tuned context or none, one view read out."""
+        return all(
+            method.method.parameter != "shift"
+            and not (method.method.static or method.modifiers or method.read_out or method.strength)
+            for method in self.resolved
+        )
+
+
+def measure(case: Case, repeat: int, *, plain: bool, memory: bool) -> Row:
+    """Measure one case in this process, and its memory in others."""
+    import torch
+
+    model, prompts = _text_side(case)
+    ways = {name: _way(name, case, model=model, prompts=prompts) for name in _names(plain)}
+    before = matmul_peak_gflops()
+    times = in_turns(ways, repeat)
+    after = matmul_peak_gflops()
+    peaks = {}
+    if memory:
+        arguments = asdict(case) | {"threads": torch.get_num_threads()}
+        peaks = {name: grown_mb(f"{__name__}:prepare", {"way": name, **arguments}) for name in ways}
+    engine, other = times["engine"], times.get("plain")
+    gflops = count_gflop(ways["engine"]) / engine.best
     return Row(
-        methods=methods,
-        classes=count,
-        tokens=int(engine["tokens"]),
-        plain_seconds=plain["seconds"] if plain else None,
-        engine_seconds=engine["seconds"],
-        ratio=plain["seconds"] / engine["seconds"] if plain else None,
-        plain_peak_mb=plain["peak_mb"] if plain else None,
-        engine_peak_mb=engine["peak_mb"],
+        methods=",".join(case.methods),
+        classes=case.classes,
+        tokens=prompts.tokens,
+        plain_seconds=other.best if other else None,
+        engine_seconds=engine.best,
+        ratio=other.best / engine.best if other else None,
+        plain_processor_seconds=other.best_processor if other else None,
+        engine_processor_seconds=engine.best_processor,
+        plain_peak_mb=peaks.get("plain"),
+        engine_peak_mb=peaks.get("engine"),
         engine_gflops=gflops,
-        share_of_peak=gflops / engine["peak_gflops"],
+        share_of_peak=gflops / max(before, after),
+        peak_gflops=(before, after),
     )
 
 
-def _in_fresh_process(way: str, count: int, methods: str, repeat: int) -> dict[str, float]:
-    """Measure in a process of its own, so that peak memory is that of one way only."""
-    command = [sys.executable, "-m", __name__, way, str(count), methods, str(repeat)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
-    return dict(json.loads(done.stdout))
+def _names(plain: bool) -> list[str]:
+    return ["plain", "engine"] if plain else ["engine"]
 
 
-def measure_way(way: str, count: int, methods: Sequence[str], repeat: int) -> dict[str, float]:
-    """Seconds per image and peak memory of one way; runs inside the fresh process."""
+def prepare(
+    way: str, architecture: str, *, classes: int, methods: Sequence[str], threads: int
+) -> Callable[[], object]:
+    """Build model and prompts and return the work of one way, for the measurement of memory."""
     import torch
 
-    from dtpt.methods import resolve_method
+    torch.set_num_threads(threads)
+    case = Case(architecture, classes, tuple(methods))
+    model, prompts = _text_side(case)
+    return _way(way, case, model=model, prompts=prompts)
+
+
+def _way(name: str, case: Case, *, model: "Clip", prompts: "PromptSet") -> Callable[[], object]:
+    """Return what one way does for one image."""
     from dtpt.methods.algorithm_1 import algorithm_1
     from dtpt.tuning import Tuner
 
-    model, prompts = _random_vit_b16(count)
-    generator = torch.Generator().manual_seed(1)
-    views = torch.nn.functional.normalize(torch.randn(64, 512, generator=generator), dim=-1)
-    resolved = [resolve_method(name) for name in methods]
-    peak_gflops = _matmul_peak_gflops()
-    before = _peak_mb()
-    if way == "engine":
+    methods, views = case.resolved, view_features(VIEWS, model.config.embed_dim)
+    if name == "engine":
         tuner = Tuner(model, prompts)
-        seconds = _best(lambda: tuner.predict(views, resolved), repeat)
-    else:
-        seconds = _best(
-            lambda: [algorithm_1(model, prompts, views=views, method=m) for m in resolved], repeat
-        )
-    tuned = sum(method.method.tunes for method in resolved)
-    return {
-        "seconds": seconds,
-        "peak_mb": _peak_mb() - before,
-        "tokens": prompts.tokens,
-        "gflop": 2e-9
-        * 12
-        * 12
-        * 512**2
-        * prompts.tokens
-        * (tuned + 1),  # weights x tokens x passes
-        "peak_gflops": peak_gflops,
-    }
+        return lambda: tuner.predict(views, methods)
+    return lambda: [algorithm_1(model, prompts, views=views, method=method) for method in methods]
 
 
-def _random_vit_b16(count: int):  # type: ignore[no-untyped-def]
-    """The ViT-B/16 text tower (the image tower is left tiny) and `count` class prompts."""
-    import torch
-
-    from dtpt.clip.config import ClipConfig, TextConfig, VitConfig
-    from dtpt.clip.model import Clip, initialise
-    from dtpt.clip.preprocess import Preprocess
-    from dtpt.clip.tokenizer import Tokenizer
+def _text_side(case: Case) -> "tuple[Clip, PromptSet]":
+    """Return a model whose image tower is left tiny, and class prompts of natural length."""
+    from dtpt.clip.config import VitConfig
+    from dtpt.clip.loading.catalog import architecture
+    from dtpt.clip.random_weights import random_clip
     from dtpt.prompts import PromptSet
 
     vision = VitConfig(image_size=32, patch_size=32, width=64, layers=1, heads=1, mlp_width=64)
-    text = TextConfig(
-        context_length=77, vocab_size=49408, width=512, layers=12, heads=8, mlp_width=2048
-    )
-    config = ClipConfig(embed_dim=512, activation="quick_gelu", vision=vision, text=text)
-    model = Clip(config, tokenizer=Tokenizer.clip_default(), preprocessing=Preprocess.openai(32))
-    initialise(model, torch.Generator().manual_seed(0))
-    model.eval().requires_grad_(False)
-    return model, PromptSet.build(model, [NAMES[i % len(NAMES)] for i in range(count)])
-
-
-def _best(work: Callable[[], object], repeat: int) -> float:
-    """Shortest of `repeat` timings after one untimed call, in which the engine builds its graph."""
-    work()
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def _matmul_peak_gflops() -> float:
-    """Largest float32 matrix-multiply rate seen on this machine, the bound for any engine."""
-    import torch
-
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    return 2e-9 * 2048**3 / _best(lambda: a @ b, 5)
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    model = random_clip(architecture(case.architecture).model_copy(update={"vision": vision}))
+    return model, PromptSet.build(model, class_names(case.classes))
 
 
 def _print(row: Row) -> None:
-    plain = "not run (memory)" if row.plain_seconds is None else f"{row.plain_seconds:8.3f} s"
-    ratio = "" if row.ratio is None else f"  {row.ratio:5.1f}x"
+    plain = "not run" if row.plain_seconds is None else f"{row.plain_seconds:.3f} s"
+    ratio = "" if row.ratio is None else f"  {row.ratio:.1f}x"
+    memory = " / ".join(
+        "?" if peak is None else f"+{peak:.0f}" for peak in (row.plain_peak_mb, row.engine_peak_mb)
+    )
     print(
-        f"{row.methods:>5} methods {row.classes:5d} classes {row.tokens:6d} tokens"
-        f"  plain {plain}  engine {row.engine_seconds:7.3f} s{ratio}"
-        f"  memory +{row.plain_peak_mb or 0:.0f} / +{row.engine_peak_mb:.0f} MB"
+        f"{row.methods}  {row.classes} classes  {row.tokens} tokens  plain {plain}"
+        f"  engine {row.engine_seconds:.3f} s{ratio}  memory {memory} MB"
         f"  {row.engine_gflops:.0f} GFLOP/s, {row.share_of_peak:.0%} of peak"
     )
-
-
-if __name__ == "__main__":
-    _way, _count, _methods, _repeat = sys.argv[1:]
-    print(json.dumps(measure_way(_way, int(_count), METHOD_SETS[_methods], int(_repeat))))

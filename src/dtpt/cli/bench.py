@@ -3,6 +3,7 @@
 from cyclopts import App
 
 app = App(name="bench", help="Measure speed: each benchmark compares two ways in one run.")
-app.command("dtpt.cli.bench_tuning:bench_tuning", name="tuning")
-app.command("dtpt.cli.bench_views:bench_views", name="views")
-app.command("dtpt.cli.bench_runs:bench_runs", name="runs")
+app.command("dtpt.bench.views:bench_views", name="views")
+app.command("dtpt.bench.tuning:bench_tuning", name="tuning")
+app.command("dtpt.bench.end_to_end:bench_end_to_end", name="end-to-end")
+app.command("dtpt.bench.runs:bench_runs", name="runs")

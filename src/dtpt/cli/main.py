@@ -30,7 +30,7 @@ COMMANDS: dict[str, str] = {
 SUMMARIES: dict[str, str] = {
     "predict": "Classify pictures with any method.",
     "methods": "List the methods and their default lambdas.",
-    "bench": "Measure the speed of tuning, views and runs.",
+    "bench": "Measure the speed of views, tuning, whole pictures and runs.",
     "models": "List the known models; fetch one, or name one of your own.",
     "datasets": "List the data sets; check what is on disk.",
     "score": "Compute calibration metrics of anybody's predictions.",

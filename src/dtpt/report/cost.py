@@ -7,14 +7,10 @@ which grows with the number of classes. Each is measured once, small, and scaled
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dtpt.clip.loading.catalog import architecture, catalog
 from dtpt.data.named_sets import PAPER_SETS, catalog_entry
 from dtpt.report.reproduction import PlannedRun
-
-if TYPE_CHECKING:
-    from dtpt.clip.model import Clip
 
 MEASURED_VIEWS = 2
 MEASURED_CLASSES = 8
@@ -68,12 +64,13 @@ def measure_speed(model: str) -> Speed:
     import torch
     from PIL import Image
 
+    from dtpt.clip.random_weights import random_clip
     from dtpt.methods import PAPER_METHODS, resolve_method
     from dtpt.prompts import PromptSet
     from dtpt.tuning import Tuner
     from dtpt.views import ViewRecipe, make_views
 
-    clip = _random_model(model)
+    clip = random_clip(architecture(catalog()[model].architecture))
     generator = np.random.default_rng(0)
     picture = Image.fromarray(generator.integers(0, 255, (375, 500, 3), dtype=np.uint8))
     recipe = ViewRecipe(count=MEASURED_VIEWS + 1)
@@ -91,23 +88,6 @@ def measure_speed(model: str) -> Speed:
     methods = [resolve_method(name) for name in PAPER_METHODS]
     text = _best(lambda: tuner.predict(features, methods)) / (MEASURED_CLASSES * len(methods))
     return Speed(view, encode, text)
-
-
-def _random_model(name: str) -> "Clip":
-    import torch
-
-    from dtpt.clip.model import Clip, initialise
-    from dtpt.clip.preprocess import Preprocess
-    from dtpt.clip.tokenizer import Tokenizer
-
-    config = architecture(catalog()[name].architecture)
-    model = Clip(
-        config,
-        tokenizer=Tokenizer.clip_default(),
-        preprocessing=Preprocess.openai(config.vision.image_size),
-    )
-    initialise(model, torch.Generator().manual_seed(0))
-    return model.eval().requires_grad_(False)
 
 
 def _best(work: object, repeat: int = 2) -> float:

@@ -1,0 +1,133 @@
+"""What a figure was measured on, and how fast that machine can be at best."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from dtpt.bench.timing import in_turns
+from dtpt.errors import BenchmarkError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine and the libraries that decide about speed.
+
+    Attributes:
+        processor: Its model name.
+        cores: That this process may use.
+        threads: That torch uses for one operation.
+        load: Programs that wanted to run during the last minute; far above 0 when the measurement
+            starts, figures are disturbed.
+        system: Of the machine.
+        python: Version.
+        torch: Version.
+        numpy: Version.
+        pillow: Version.
+    """
+
+    processor: str
+    cores: int
+    threads: int
+    load: float
+    system: str
+    python: str
+    torch: str
+    numpy: str
+    pillow: str
+
+
+def describe_machine() -> Machine:
+    """Describe this machine and the libraries in use.
+
+    Example:
+        >>> describe_machine().cores > 0
+        True
+    """
+    import torch
+
+    return Machine(
+        processor=processor_name(),
+        cores=_cores(),
+        threads=torch.get_num_threads(),
+        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan"),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        torch=torch.__version__,
+        numpy=version("numpy"),
+        pillow=version("pillow"),
+    )
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's model name, or what Python knows of it where there is no such file.
+
+    Args:
+        cpuinfo: Linux' description of the processors.
+    """
+    try:
+        lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.processor() or platform.machine())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch use `count` threads inside; None leaves its own choice.
+
+    Example:
+        >>> import torch
+        >>> with torch_threads(1):
+        ...     torch.get_num_threads()
+        1
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if count is not None:
+        if count < 1:
+            raise BenchmarkError(f"--threads must be 1 or more, not {count}.")
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def matmul_peak_gflops(side: int = 2048, *, repeat: int = 5) -> float:
+    """Return the best rate of a float32 matrix product here and now, the bound for any engine.
+
+    Args:
+        side: Of the square matrices.
+        repeat: How often; the best counts.
+    """
+    import torch
+
+    left, right = torch.ones(side, side), torch.ones(side, side)
+    product = in_turns({"product": lambda: left @ right}, repeat)["product"]
+    return 2e-9 * side**3 / product.best
+
+
+def count_gflop(work: Callable[[], object]) -> float:
+    """Return the multiplications and additions of matrix products and convolutions, in 10⁹.
+
+    Example:
+        >>> import torch
+        >>> left, right = torch.ones(1000, 500), torch.ones(500, 100)
+        >>> count_gflop(lambda: left @ right)
+        0.1
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return float(counter.get_total_flops()) / 1e9

@@ -1,0 +1,60 @@
+"""The machine is described in every result, and its peak bounds every rate."""
+
+import platform
+from dataclasses import asdict
+
+import pytest
+
+from dtpt.bench.machine import (
+    count_gflop,
+    describe_machine,
+    matmul_peak_gflops,
+    processor_name,
+    torch_threads,
+)
+from dtpt.errors import BenchmarkError
+
+
+def test_the_processors_name_comes_from_linux_own_list(tmp_path):
+    listing = tmp_path / "cpuinfo"
+    listing.write_text("processor\t: 0\nmodel name\t: Quick Chip: 9\nflags\t: fpu\n")
+    assert processor_name(listing) == "Quick Chip: 9"
+
+
+def test_without_that_list_python_is_asked(tmp_path):
+    assert processor_name(tmp_path / "none") == (platform.processor() or platform.machine())
+
+
+def test_a_description_has_all_that_decides_about_speed():
+    machine = asdict(describe_machine())
+    assert set(machine) >= {"processor", "cores", "threads", "load", "torch", "numpy", "pillow"}
+    assert all(value not in ("", None) for value in machine.values())
+
+
+def test_threads_are_set_inside_and_restored_after_an_error():
+    import torch
+
+    def fail_inside():
+        with torch_threads(2):
+            seen.append(torch.get_num_threads())
+            raise ZeroDivisionError
+
+    seen, before = [], torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert seen == [2]
+    assert torch.get_num_threads() == before
+    with pytest.raises(BenchmarkError, match="--threads"), torch_threads(0):
+        pass
+
+
+def test_work_is_counted_in_multiplications_and_additions():
+    import torch
+
+    picture, filters = torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3)
+    gflop = count_gflop(lambda: torch.conv2d(picture, filters))
+    assert gflop == pytest.approx(2 * 36 * 4 * 27 / 1e9)
+
+
+def test_the_peak_is_a_rate():
+    assert matmul_peak_gflops(64, repeat=1) > 0
