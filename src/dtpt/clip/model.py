@@ -147,7 +147,9 @@ def initialise(model: Clip, generator: torch.Generator) -> None:
         elif parameter.ndim == 1 and "class_embedding" not in name:
             parameter.fill_(1.0)  # gains of layer and batch norms
         else:
-            parameter.normal_(0.0, _initial_std(name, parameter), generator=generator)
+            drawn = torch.empty(parameter.shape)  # in plain order, whatever the parameter's own
+            std = _initial_std(name, parameter)
+            parameter.copy_(drawn.normal_(0.0, std, generator=generator))
 
 
 def _initial_std(name: str, parameter: nn.Parameter) -> float:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dtpt.clip.config import ResNetConfig
+from dtpt.clip.convolutions import normalised, projected, rectified
 
 EXPANSION = 4
 
@@ -29,7 +30,7 @@ class Bottleneck(nn.Module):
         self.pool: nn.Module = nn.AvgPool2d(stride) if stride > 1 else nn.Identity()
         self.conv3 = nn.Conv2d(planes, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
-        self.downsample: nn.Module | None = None
+        self.downsample: nn.Sequential | None = None
         if stride > 1 or inputs != outputs:
             self.downsample = nn.Sequential(
                 OrderedDict(
@@ -43,11 +44,10 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, inputs, h, w) to (N, outputs, h/stride, w/stride)."""
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(self.pool(out)))
-        shortcut = x if self.downsample is None else self.downsample(x)
-        return F.relu(out + shortcut)
+        out = rectified(normalised(x, self.conv1, norm=self.bn1))
+        out = rectified(normalised(out, self.conv2, norm=self.bn2))
+        out = normalised(self.pool(out), self.conv3, norm=self.bn3)
+        return rectified(out, projected(x, self.downsample))
 
 
 class AttentionPool(nn.Module):
@@ -96,12 +96,15 @@ class ModifiedResNet(nn.Module):
         self.attnpool = AttentionPool(
             config.image_size // 32, inputs, heads=config.heads, embed_dim=embed_dim
         )
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
-        x = F.relu(self.bn1(self.conv1(pixels)))
-        x = F.relu(self.bn2(self.conv2(x)))
-        x = F.avg_pool2d(F.relu(self.bn3(self.conv3(x))), 2)  # (N, width, S/4, S/4)
+        x = pixels.contiguous(memory_format=torch.channels_last)
+        x = rectified(normalised(x, self.conv1, norm=self.bn1))
+        x = rectified(normalised(x, self.conv2, norm=self.bn2))
+        x = rectified(normalised(x, self.conv3, norm=self.bn3))
+        x = F.avg_pool2d(x, 2)  # (N, width, S/4, S/4)
         for number in (1, 2, 3, 4):
             x = self.get_submodule(f"layer{number}")(x)
         return self.attnpool(x)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dtpt.clip.config import SmallResNetConfig
+from dtpt.clip.convolutions import normalised, projected, rectified
 
 
 class BasicBlock(nn.Module):
@@ -24,7 +25,7 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.downsample: nn.Module | None = None
+        self.downsample: nn.Sequential | None = None
         if inputs != outputs:
             self.downsample = nn.Sequential(
                 nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
@@ -32,11 +33,10 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, inputs, h, w) to (N, outputs, h/stride, w/stride)."""
-        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        out = rectified(normalised(x, self.conv1, norm=self.bn1))
+        out = normalised(out, self.conv2, norm=self.bn2)
         shortcut = F.avg_pool2d(x, self.stride) if self.stride > 1 else x
-        if self.downsample is not None:
-            shortcut = self.downsample(shortcut)
-        return F.relu(out + shortcut)
+        return rectified(out, projected(shortcut, self.downsample))
 
 
 class SmallResNet(nn.Module):
@@ -56,12 +56,13 @@ class SmallResNet(nn.Module):
             setattr(self, f"layer{number + 1}", nn.Sequential(*stage))
             inputs = width
         self.proj = nn.Linear(inputs, embed_dim)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
         x = pixels.contiguous(memory_format=torch.channels_last)
-        x = F.relu(self.bn1(self.conv1(x)))
-        x = F.relu(self.bn2(self.conv2(x)))  # (N, widths[0], S/4, S/4)
+        x = rectified(normalised(x, self.conv1, norm=self.bn1))
+        x = rectified(normalised(x, self.conv2, norm=self.bn2))  # (N, widths[0], S/4, S/4)
         for number in range(1, self.stages + 1):
             x = self.get_submodule(f"layer{number}")(x)
         return self.proj(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]

@@ -115,14 +115,15 @@ def _continue_at_end(
 ) -> Tensor:
     """Run the last block at the end token only: (B, L, W) -> (B, W)."""
     batch, length, _ = x.shape
-    q, kv = block.attn.project(block.ln_1(x))
-    kv = _with_past(kv, past)
+    normed = block.ln_1(x)
+    kv = _with_past(block.attn.keys_values(normed), past)
     total = kv[0].shape[2]
     if end is None:
-        q, x, mask = q[:, :, -1:], x[:, -1:], None
+        x, normed, mask = x[:, -1:], normed[:, -1:], None
     else:
         rows = torch.arange(batch, device=x.device)
-        q, x = q[rows, :, end].unsqueeze(2), x[rows, end].unsqueeze(1)  # one query per row
+        x, normed = x[rows, end].unsqueeze(1), normed[rows, end].unsqueeze(1)  # (B, 1, W)
         reach = torch.arange(total, device=x.device) - (total - length)
         mask = (reach <= end[:, None])[:, None, None, :]  # (B, 1, 1, P + L)
+    q = block.attn.queries(normed)  # one per row
     return block.finish(x, block.attn.attend(q, kv, mask=mask)).squeeze(1)

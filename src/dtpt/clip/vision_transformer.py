@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from dtpt.clip.config import Activation, VitConfig
-from dtpt.clip.transformer import Transformer
+from dtpt.clip.transformer import Block, Transformer
 
 
 class VisionTransformer(nn.Module):
@@ -34,5 +34,16 @@ class VisionTransformer(nn.Module):
         x = self.conv1(pixels).flatten(2).transpose(1, 2)  # (N, W, g, g) -> (N, g*g, W)
         first = self.class_embedding.expand(x.shape[0], 1, -1)  # (N, 1, W)
         x = torch.cat([first, x], dim=1) + self.positional_embedding  # (N, 1 + g*g, W)
-        x = self.transformer(self.ln_pre(x))
-        return self.ln_post(x[:, 0]) @ self.proj  # type: ignore[no-any-return]
+        x = self.ln_pre(x)
+        blocks = self.transformer.blocks
+        for block in blocks[:-1]:
+            x = block(x)
+        return self.ln_post(_class_token(blocks[-1], x)) @ self.proj  # type: ignore[no-any-return]
+
+
+def _class_token(block: Block, x: Tensor) -> Tensor:
+    """Run the last block for the class token, which alone is read: (N, L, W) -> (N, W)."""
+    normed = block.ln_1(x)
+    q = block.attn.queries(normed[:, :1])  # (N, heads, 1, W/heads)
+    attended = block.attn.attend(q, block.attn.keys_values(normed))  # (N, 1, W)
+    return block.finish(x[:, :1], attended).squeeze(1)
