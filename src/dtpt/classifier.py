@@ -165,7 +165,7 @@ class Classifier:
             image_id=pixel_digest(opened),
             preprocessing=self.model.preprocessing,
         )
-        return self.model.encode_image(torch.from_numpy(pixels))
+        return self.model.encode_views(torch.from_numpy(pixels))
 
     def tune(self, view_features: Tensor) -> Prediction:
         """Tune on features (N, D) that the caller brings; row 0 is what is predicted."""

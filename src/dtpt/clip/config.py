@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 Activation = Literal["quick_gelu", "gelu"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 
 class _Frozen(BaseModel):

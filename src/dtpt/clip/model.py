@@ -1,14 +1,16 @@
 """CLIP: an image tower and a text tower that meet in one space of unit vectors."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dtpt.clip.config import ClipConfig, SmallResNetConfig, VitConfig
+from dtpt.clip.config import ClipConfig, Precision, SmallResNetConfig, VitConfig
+from dtpt.clip.precision import cast_tower, widened
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.resnet import ModifiedResNet
 from dtpt.clip.small_resnet import SmallResNet
@@ -18,6 +20,7 @@ from dtpt.clip.vision_transformer import VisionTransformer
 from dtpt.images import ImageSource, open_image
 
 TEXTS_PER_BATCH = 256
+VIEWS_PER_BATCH = 16  # on a CPU, from view 16 on
 
 
 class Clip(nn.Module):
@@ -68,8 +71,19 @@ class Clip(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the precision of the weights: float32, or float64 in exactness tests."""
+        """Return the dtype of features: float32, or float64 in exactness tests."""
         return self.log_logit_scale.dtype
+
+    @property
+    def precision(self) -> str:
+        """Return the precision in which the towers compute: "float32", "bfloat16", "float16"."""
+        return str(self.text.positional_embedding.dtype).removeprefix("torch.")
+
+    def in_precision(self, precision: Precision) -> Self:
+        """Convert the towers' weights, once and for all; features stay float32."""
+        cast_tower(self.visual, precision)
+        cast_tower(self.text, precision)
+        return self
 
     @property
     def logit_scale(self) -> float:
@@ -79,7 +93,34 @@ class Clip(nn.Module):
     @torch.no_grad()
     def encode_image(self, pixels: Tensor) -> Tensor:
         """Return image features: (N, 3, S, S) pixels -> (N, D) unit vectors."""
-        return F.normalize(self.visual(pixels.to(self.device, self.dtype)), dim=-1)
+        weights = self.text.positional_embedding  # where, and in which precision, towers compute
+        beside = self.device.type == "cuda" and pixels.device.type == "cpu"
+        if beside:  # copy while the device still computes what it was given before
+            pixels = pixels.pin_memory()
+        pixels = pixels.to(weights.device, non_blocking=beside).to(weights.dtype)
+        return F.normalize(widened(self.visual(pixels)), dim=-1)
+
+    def encode_views(
+        self, pixels: Tensor, *, progress: Callable[[int, int], object] | None = None
+    ) -> Tensor:
+        """Return the features of an image's views: (N, 3, S, S) pixels -> (N, D) unit vectors.
+
+        On a CPU the views run in fixed batches (see `view_batches`), so that the features of the
+        first 1, 8, 16, 32, ... views are the same numbers, bit for bit, however many views follow.
+        Accelerators take all in one pass.
+
+        Args:
+            pixels: the original view first.
+            progress: called with the number of views done and N after each batch.
+        """
+        count = len(pixels)
+        batches = view_batches(count) if self.device.type == "cpu" else [slice(0, count)]
+        parts = [self.log_logit_scale.detach().new_empty(0, self.config.embed_dim)]
+        for batch in batches:
+            parts.append(self.encode_image(pixels[batch]))
+            if progress is not None:
+                progress(batch.stop, count)
+        return torch.cat(parts)
 
     @torch.no_grad()
     def encode_text(self, texts: Sequence[str]) -> Tensor:
@@ -89,9 +130,7 @@ class Clip(nn.Module):
             self._encode_tokens(tokens[start : start + TEXTS_PER_BATCH])
             for start in range(0, len(tokens), TEXTS_PER_BATCH)
         ]
-        return (
-            torch.cat(parts) if parts else self.log_logit_scale.new_empty(0, self.config.embed_dim)
-        )
+        return torch.cat([self.log_logit_scale.new_empty(0, self.config.embed_dim), *parts])
 
     def _encode_tokens(self, tokens: list[list[int]]) -> Tensor:
         end = torch.tensor([len(ids) - 1 for ids in tokens], device=self.device)
@@ -106,6 +145,18 @@ class Clip(nn.Module):
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return token ids with start and end token; a text beyond the context is an error."""
         return self.tokenizer(texts)
+
+
+def view_batches(count: int) -> list[slice]:
+    """Cut views into the batches that run together on a CPU: 1, 7, 8, then 16 each.
+
+    Example:
+        >>> [(batch.start, batch.stop) for batch in view_batches(40)]
+        [(0, 1), (1, 8), (8, 16), (16, 32), (32, 40)]
+    """
+    borders = [0, 1, 8, *range(VIEWS_PER_BATCH, count, VIEWS_PER_BATCH)]
+    borders = [*(border for border in borders if border < count), count]
+    return [slice(start, stop) for start, stop in pairwise(borders)]
 
 
 def _image_tower(config: ClipConfig) -> VisionTransformer | ModifiedResNet | SmallResNet:

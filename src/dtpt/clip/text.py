@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dtpt.clip.config import Activation, TextConfig
+from dtpt.clip.precision import widened
 from dtpt.clip.transformer import Block, KeysValues, Transformer
 
 
@@ -48,11 +49,11 @@ class TextTower(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Look up token embeddings, without positions: (B, L) ids -> (B, L, W)."""
-        return self.token_embedding(tokens)  # type: ignore[no-any-return]
+        return widened(self.token_embedding(tokens))
 
     def prefix(self, embeddings: Tensor) -> Prefix:
         """Run the first P positions (B, P, W) and keep what later positions look at."""
-        x = embeddings + self.positional_embedding[: embeddings.shape[1]]
+        x = self._placed(embeddings)
         mask = _causal_mask(x.shape[1], 0, device=x.device)
         layers = []
         blocks = self.transformer.blocks
@@ -77,15 +78,19 @@ class TextTower(nn.Module):
             (B, D) features.
         """
         past = 0 if prefix is None else prefix.length
-        length = embeddings.shape[1]
-        x = embeddings + self.positional_embedding[past : past + length]
-        mask = _causal_mask(length, past, device=x.device)
+        x = self._placed(embeddings, past)
+        mask = _causal_mask(x.shape[1], past, device=x.device)
         blocks = self.transformer.blocks
         pasts = (None,) * len(blocks) if prefix is None else prefix.layers
         for block, seen in zip(blocks[:-1], pasts[:-1], strict=True):
             x = _continue(block, x, past=seen, mask=mask)
         x = _continue_at_end(blocks[-1], x, past=pasts[-1], end=end)
-        return self.ln_final(x) @ self.text_projection  # type: ignore[no-any-return]
+        return widened(self.ln_final(x) @ self.text_projection)
+
+    def _placed(self, embeddings: Tensor, past: int = 0) -> Tensor:
+        """Add positions, counted from `past` on, in the tower's precision."""
+        positions = self.positional_embedding[past : past + embeddings.shape[1]]
+        return embeddings.to(positions.dtype) + positions
 
 
 def _causal_mask(length: int, past: int, *, device: torch.device) -> Tensor:

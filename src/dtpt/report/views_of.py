@@ -42,7 +42,7 @@ def mosaic_drawing(
         preprocessing=model.preprocessing,
     )
     with torch.inference_mode():
-        features = model.encode_image(torch.from_numpy(pixels).to(model.device))
+        features = model.encode_views(torch.from_numpy(pixels))
         texts = model.encode_text([f"a photo of a {name}." for name in dataset.classes])
         logits = model.logit_scale * features @ texts.T  # (N, C)
         entropies = entropy(logits).tolist()

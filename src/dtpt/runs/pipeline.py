@@ -44,10 +44,10 @@ class Encoder:
         self.images = 0
 
     def encode(self, pixels: Pixels) -> Features:
-        """Encode the (N, 3, S, S) views of one image as one batch: (N, D)."""
+        """Encode the (N, 3, S, S) views of one image: (N, D)."""
         batch = torch.empty(pixels.shape, dtype=torch.float32)
         batch.copy_(torch.from_numpy(pixels))
-        features = self._model.encode_image(batch).to("cpu", torch.float32).numpy()
+        features = self._model.encode_views(batch).to("cpu", torch.float32).numpy()
         self.images += 1
         if not np.isfinite(features).all():
             raise RunError("The image tower gave numbers that are not finite: check the weights.")

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dtpt.clip.model import Clip
+from dtpt.clip.precision import fitted
 from dtpt.clip.text import Prefix
 from dtpt.prompts import PromptSet
 
@@ -166,7 +167,8 @@ class Linearisation:
         """Return the gradient for the context (n, W) from one for the features (C, D)."""
         leaves = [tensor for pair in self._leaf.layers for tensor in pair]
         inputs = [self._context, *leaves]
-        totals = [torch.zeros_like(tensor) for tensor in inputs]
+        totals = [torch.zeros_like(tensor, dtype=self._context.dtype) for tensor in inputs]
+        gradient, undo = fitted(gradient, leaves[0].dtype)
         for chunk, kept in zip(self._encoder._chunks, self._kept, strict=True):
             part = self._recompute(chunk) if kept is None else kept
             grads = torch.autograd.grad(
@@ -175,7 +177,7 @@ class Linearisation:
             for total, grad in zip(totals, grads, strict=True):
                 if grad is not None:
                     total += grad
-        return totals[0] + self._through_prefix(totals[1:])
+        return undo * (totals[0] + self._through_prefix(totals[1:]))
 
     def _recompute(self, chunk: _Chunk) -> Tensor:
         with torch.enable_grad():
@@ -185,6 +187,7 @@ class Linearisation:
         if not self._encoder.prompts.tuned_prefix:
             return torch.zeros_like(self._context)
         outputs = [tensor for pair in self._prefix.layers for tensor in pair]
+        gradients = [gradient.to(outputs[0].dtype) for gradient in gradients]
         (grad,) = torch.autograd.grad(outputs, self._context, gradients, retain_graph=True)
         return grad
 

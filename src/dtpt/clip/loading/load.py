@@ -3,11 +3,12 @@
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from dtpt.clip.config import Activation, ClipConfig
+from dtpt.clip.config import Activation, ClipConfig, Precision
 from dtpt.clip.devices import choose_device
 from dtpt.clip.loading.added import AddedModel, added_models
 from dtpt.clip.loading.catalog import architecture, catalog
@@ -18,11 +19,17 @@ from dtpt.clip.loading.folders import agreed, read_folder
 from dtpt.clip.loading.hub import fetch
 from dtpt.clip.loading.names import EMBEDDED, ModelName, parse_name
 from dtpt.clip.model import Clip
-from dtpt.errors import CheckpointError
+from dtpt.errors import CheckpointError, UnknownName
 
 
-def load_model(name: str, *, device: str = "auto", activation: Activation | None = None) -> Clip:
-    """Load a CLIP for inference: float32, frozen, in eval mode.
+def load_model(
+    name: str,
+    *,
+    device: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "float32",
+) -> Clip:
+    """Load a CLIP for inference, frozen and in eval mode.
 
     What had to be assumed, because the checkpoint does not say it, is in the model's `remarks`.
 
@@ -33,9 +40,11 @@ def load_model(name: str, *, device: str = "auto", activation: Activation | None
         device: "auto", "cpu", "cuda", "cuda:1" or "mps" (see `choose_device`).
         activation: "quick_gelu" (OpenAI's models) or "gelu" (most others), for files and folders
             that do not state it; weights do not show it. One that contradicts is an error.
+        precision: "float32", "bfloat16" or "float16": in which both towers compute. Features are
+            float32 always, and so are losses. Half precision is for accelerators.
 
     Raises:
-        UnknownName: no such model.
+        UnknownName: no such model, or no such precision.
         CheckpointError: the checkpoint is missing, damaged, unsafe or does not fit its config.
         DeviceError: no such device here.
 
@@ -44,8 +53,11 @@ def load_model(name: str, *, device: str = "auto", activation: Activation | None
         >>> model.encode_text(["a photo of a cat."]).shape
         torch.Size([1, 256])
     """
+    known = get_args(Precision)
+    if precision not in known:
+        raise UnknownName("precision", precision, known, f"Use {', '.join(known)}.")
     parsed = parse_name(name)
-    model = assemble(open_checkpoint(parsed, activation), device=device)
+    model = assemble(open_checkpoint(parsed, activation), device=device, precision=precision)
     if parsed.kind == "added":
         _check_unchanged(model, added_models()[parsed.value], name=parsed.value)
     return model
@@ -81,8 +93,10 @@ def read_path(
     return replace(checkpoint, description=agreed(checkpoint.description, expected))
 
 
-def assemble(checkpoint: Checkpoint, *, device: str) -> Clip:
+def assemble(checkpoint: Checkpoint, *, device: str, precision: Precision = "float32") -> Clip:
     """Check everything, then read the weights into a model.
+
+    The fingerprint is that of the float32 weights, whatever the precision.
 
     Raises:
         CheckpointError: names, shapes, dtypes or values do not fit.
@@ -95,7 +109,10 @@ def assemble(checkpoint: Checkpoint, *, device: str) -> Clip:
     state, fingerprint = read_all(checkpoint, expected)
     model.load_state_dict({**state, **_counters(model)}, assign=True)
     model.fingerprint = fingerprint
-    return model.requires_grad_(False).to(target)
+    model.requires_grad_(False).in_precision(precision)
+    if precision != "float32" and target.type == "cpu":
+        model.remarks += (f"{precision} on a CPU is slower than float32, and less exact.",)
+    return model.to(target)
 
 
 def _counters(model: Clip) -> dict[str, Tensor]:

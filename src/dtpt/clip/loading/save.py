@@ -11,6 +11,7 @@ from dtpt.clip.loading.configs import FORMAT_VERSION
 from dtpt.clip.loading.filenames import OWN_CONFIG
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
+from dtpt.errors import CheckpointError
 from dtpt.files import write_atomically
 
 
@@ -29,7 +30,14 @@ def save_model(
         tokenizer_json: the file to store; None makes one from the model's tokenizer, or none at all
             if that is CLIP's own.
         dtype: of the stored weights; float16 halves the file.
+
+    Raises:
+        CheckpointError: the model computes in half precision, so that its weights are rounded.
     """
+    if model.precision in ("bfloat16", "float16"):
+        raise CheckpointError(
+            f"The weights are {model.precision}: load the model in float32 to save it."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "format": FORMAT_VERSION,
