@@ -1,9 +1,9 @@
 """What CLIP's ResNets are made of: a convolution followed by a batch norm, and ReLU.
 
-With fixed statistics a batch norm is a factor and an offset per channel. It is folded into the
-convolution's weights on each call, which costs a pass over the weights and saves one over the much
-larger feature map; no second copy of the weights is kept. Weights are in channels-last order, in
-which convolutions on a CPU need no reordering.
+With fixed statistics a batch norm is a factor and an offset per channel. `Folds` puts them into the
+convolution's weights, which costs a pass over the weights and saves one over the larger feature
+map. The folded weights live as long as a call, so that no second copy of the weights stays and
+none can be out of date. Weights are in channels-last order, which convolutions on a CPU want.
 """
 
 from typing import cast
@@ -13,25 +13,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def normalised(x: Tensor, conv: nn.Conv2d, *, norm: nn.BatchNorm2d) -> Tensor:
-    """Return norm(conv(x)): (N, inputs, h, w) -> (N, outputs, h', w')."""
-    mean, variance = norm.running_mean, norm.running_var
-    if norm.training or mean is None or variance is None:
-        return norm(conv(x))  # type: ignore[no-any-return]
-    factor = norm.weight * torch.rsqrt(variance + norm.eps)  # (outputs,)
-    weight = conv.weight * factor[:, None, None, None]  # (outputs, inputs, k, k)
-    bias = norm.bias - mean * factor
-    return F.conv2d(x, weight.to(x), bias.to(x), conv.stride, conv.padding)
+class Folds:
+    """Convolutions with their batch norms folded in, made at first need and then kept."""
 
+    def __init__(self) -> None:
+        self._folded: dict[nn.Conv2d, tuple[Tensor, Tensor]] = {}
 
-def projected(x: Tensor, downsample: nn.Sequential | None) -> Tensor:
-    """Return the shortcut: x itself, or [pooled,] convolved and normalised to the new shape."""
-    if downsample is None:
-        return x
-    *pools, conv, norm = downsample
-    for pool in pools:
-        x = pool(x)
-    return normalised(x, cast(nn.Conv2d, conv), norm=cast(nn.BatchNorm2d, norm))
+    def normalised(self, x: Tensor, conv: nn.Conv2d, *, norm: nn.BatchNorm2d) -> Tensor:
+        """Return norm(conv(x)): (N, inputs, h, w) -> (N, outputs, h', w')."""
+        if norm.training or norm.running_mean is None or norm.running_var is None:
+            return norm(conv(x))  # type: ignore[no-any-return]
+        if conv not in self._folded:
+            factor = norm.weight * torch.rsqrt(norm.running_var + norm.eps)  # (outputs,)
+            weight = conv.weight * factor[:, None, None, None]  # (outputs, inputs, k, k)
+            bias = norm.bias - norm.running_mean * factor
+            self._folded[conv] = weight.to(x), bias.to(x)
+        weight, bias = self._folded[conv]
+        return F.conv2d(x, weight, bias, conv.stride, conv.padding)
+
+    def projected(self, x: Tensor, downsample: nn.Sequential | None) -> Tensor:
+        """Return the shortcut: x itself, or [pooled,] convolved and normalised to the new shape."""
+        if downsample is None:
+            return x
+        *pools, conv, norm = downsample
+        for pool in pools:
+            x = pool(x)
+        return self.normalised(x, cast(nn.Conv2d, conv), norm=cast(nn.BatchNorm2d, norm))
 
 
 def rectified(fresh: Tensor, shortcut: Tensor | None = None) -> Tensor:

@@ -93,13 +93,17 @@ class Clip(nn.Module):
     @torch.no_grad()
     def encode_image(self, pixels: Tensor) -> Tensor:
         """Return image features: (N, 3, S, S) pixels -> (N, D) unit vectors."""
+        return self._image_features(pixels, self.visual)
+
+    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Tensor]) -> Tensor:
         weights = self.text.positional_embedding  # where, and in which precision, towers compute
         beside = self.device.type == "cuda" and pixels.device.type == "cpu"
         if beside:  # copy while the device still computes what it was given before
             pixels = pixels.pin_memory()
         pixels = pixels.to(weights.device, non_blocking=beside).to(weights.dtype)
-        return F.normalize(widened(self.visual(pixels)), dim=-1)
+        return F.normalize(widened(tower(pixels)), dim=-1)
 
+    @torch.no_grad()
     def encode_views(
         self, pixels: Tensor, *, progress: Callable[[int, int], object] | None = None
     ) -> Tensor:
@@ -115,9 +119,10 @@ class Clip(nn.Module):
         """
         count = len(pixels)
         batches = view_batches(count) if self.device.type == "cpu" else [slice(0, count)]
-        parts = [self.log_logit_scale.detach().new_empty(0, self.config.embed_dim)]
+        tower = self.visual.prepared()
+        parts = [self.log_logit_scale.new_empty(0, self.config.embed_dim)]
         for batch in batches:
-            parts.append(self.encode_image(pixels[batch]))
+            parts.append(self._image_features(pixels[batch], tower))
             if progress is not None:
                 progress(batch.stop, count)
         return torch.cat(parts)

@@ -6,13 +6,16 @@ pooling is attention with the mean of all positions as the query.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dtpt.clip.config import ResNetConfig
-from dtpt.clip.convolutions import normalised, projected, rectified
+from dtpt.clip.convolutions import Folds, rectified
 
 EXPANSION = 4
 
@@ -42,12 +45,12 @@ class Bottleneck(nn.Module):
                 )
             )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, folds: Folds) -> Tensor:
         """Map (N, inputs, h, w) to (N, outputs, h/stride, w/stride)."""
-        out = rectified(normalised(x, self.conv1, norm=self.bn1))
-        out = rectified(normalised(out, self.conv2, norm=self.bn2))
-        out = normalised(self.pool(out), self.conv3, norm=self.bn3)
-        return rectified(out, projected(x, self.downsample))
+        out = rectified(folds.normalised(x, self.conv1, norm=self.bn1))
+        out = rectified(folds.normalised(out, self.conv2, norm=self.bn2))
+        out = folds.normalised(self.pool(out), self.conv3, norm=self.bn3)
+        return rectified(out, folds.projected(x, self.downsample))
 
 
 class AttentionPool(nn.Module):
@@ -98,15 +101,21 @@ class ModifiedResNet(nn.Module):
         )
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """Return the tower for several batches in a row, which share folded weights."""
+        return partial(self.forward, folds=Folds())
+
+    def forward(self, pixels: Tensor, *, folds: Folds | None = None) -> Tensor:
         """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
+        folds = folds or Folds()
         x = pixels.contiguous(memory_format=torch.channels_last)
-        x = rectified(normalised(x, self.conv1, norm=self.bn1))
-        x = rectified(normalised(x, self.conv2, norm=self.bn2))
-        x = rectified(normalised(x, self.conv3, norm=self.bn3))
+        x = rectified(folds.normalised(x, self.conv1, norm=self.bn1))
+        x = rectified(folds.normalised(x, self.conv2, norm=self.bn2))
+        x = rectified(folds.normalised(x, self.conv3, norm=self.bn3))
         x = F.avg_pool2d(x, 2)  # (N, width, S/4, S/4)
         for number in (1, 2, 3, 4):
-            x = self.get_submodule(f"layer{number}")(x)
+            for block in cast(nn.Sequential, self.get_submodule(f"layer{number}")):
+                x = block(x, folds)
         return self.attnpool(x)  # type: ignore[no-any-return]
 
 

@@ -7,12 +7,16 @@ a projection, which learns faster than CLIP's attention pool. Pictures are put i
 order, in which these convolutions run about twice as fast.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dtpt.clip.config import SmallResNetConfig
-from dtpt.clip.convolutions import normalised, projected, rectified
+from dtpt.clip.convolutions import Folds, rectified
 
 
 class BasicBlock(nn.Module):
@@ -31,12 +35,12 @@ class BasicBlock(nn.Module):
                 nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
             )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, folds: Folds) -> Tensor:
         """Map (N, inputs, h, w) to (N, outputs, h/stride, w/stride)."""
-        out = rectified(normalised(x, self.conv1, norm=self.bn1))
-        out = normalised(out, self.conv2, norm=self.bn2)
+        out = rectified(folds.normalised(x, self.conv1, norm=self.bn1))
+        out = folds.normalised(out, self.conv2, norm=self.bn2)
         shortcut = F.avg_pool2d(x, self.stride) if self.stride > 1 else x
-        return rectified(out, projected(shortcut, self.downsample))
+        return rectified(out, folds.projected(shortcut, self.downsample))
 
 
 class SmallResNet(nn.Module):
@@ -58,11 +62,17 @@ class SmallResNet(nn.Module):
         self.proj = nn.Linear(inputs, embed_dim)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """Return the tower for several batches in a row, which share folded weights."""
+        return partial(self.forward, folds=Folds())
+
+    def forward(self, pixels: Tensor, *, folds: Folds | None = None) -> Tensor:
         """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
+        folds = folds or Folds()
         x = pixels.contiguous(memory_format=torch.channels_last)
-        x = rectified(normalised(x, self.conv1, norm=self.bn1))
-        x = rectified(normalised(x, self.conv2, norm=self.bn2))  # (N, widths[0], S/4, S/4)
+        x = rectified(folds.normalised(x, self.conv1, norm=self.bn1))
+        x = rectified(folds.normalised(x, self.conv2, norm=self.bn2))  # (N, widths[0], S/4, S/4)
         for number in range(1, self.stages + 1):
-            x = self.get_submodule(f"layer{number}")(x)
+            for block in cast(nn.Sequential, self.get_submodule(f"layer{number}")):
+                x = block(x, folds)
         return self.proj(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]

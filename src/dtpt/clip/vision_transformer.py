@@ -1,5 +1,7 @@
 """CLIP's Vision Transformer image tower."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +30,10 @@ class VisionTransformer(nn.Module):
         )
         self.ln_post = nn.LayerNorm(width, eps=config.norm_eps)
         self.proj = nn.Parameter(torch.empty(width, embed_dim))
+
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """Return the tower for several batches in a row."""
+        return self.forward
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
