@@ -59,7 +59,7 @@ class GeometryTotals:
         self._every.add(parts)
         self._top.add(parts, is_top)
         self._others.add(parts, ~is_top)
-        self._angle += float(cosines.double().clamp(-1, 1).arccos().mean())
+        self._angle += float(cosines.cpu().double().clamp(-1, 1).arccos().mean())
 
     def result(self, method: ResolvedMethod) -> MethodGeometry:
         """Return the means over all images."""

@@ -44,7 +44,7 @@ def split_movement(before: Tensor, after: Tensor, image: Tensor) -> MovementPart
     if before.shape != after.shape or before.ndim != 2 or image.shape != before.shape[1:]:
         shapes = f"{tuple(before.shape)}, {tuple(after.shape)} and {tuple(image.shape)}"
         raise MetricError(f"Features of shapes {shapes} do not fit.")
-    start, end, target = before.double(), after.double(), image.double()
+    start, end, target = (x.cpu().double() for x in (before, after, image))  # MPS has no float64
     normal = torch.nn.functional.normalize(start, dim=1)  # (C, D)
     toward = target - (normal @ target)[:, None] * normal  # (C, D)
     lengths = toward.norm(dim=1, keepdim=True)
@@ -68,8 +68,8 @@ def geometry_state(
         label: The true class.
         logit_scale: τ.
     """
-    words = text.double()
-    cosines = words @ image.double()  # (C,)
+    words = text.cpu().double()
+    cosines = words @ image.cpu().double()  # (C,)
     return GeometryState(
         atfd=float(dispersion(words)),
         logit_range=logit_scale * float(cosines.max() - cosines.min()),

@@ -73,7 +73,7 @@ class SignTally:
         """Return what was counted as shares."""
         if self._up is None or self._down is None:
             raise MetricError("There are no images whose steps could be compared.")
-        majority = torch.maximum(self._up, self._down).double() / self.images
+        majority = torch.maximum(self._up, self._down).cpu().double() / self.images
         pairs = self.images * majority.numel()
         known = self._regulariser is not None
         return SignShares(

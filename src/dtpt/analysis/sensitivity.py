@@ -42,7 +42,7 @@ def sensitivity(
         budget_bytes: Size of the largest block in memory.
     """
     _check(text, images)
-    words, pictures = text.detach().double().cpu(), images.detach().double().cpu()
+    words, pictures = text.detach().cpu().double(), images.detach().cpu().double()
     classes, dimensions = words.shape
     columns = max(1, min(dimensions, DIMENSIONS_AT_ONCE, budget_bytes // (8 * classes)))
     rows = max(1, budget_bytes // (8 * classes * columns))

@@ -148,7 +148,7 @@ def summarise(
     collector: Collector, dataset: str, *, template: str, failures: int = 0
 ) -> DatasetAnalysis:
     """Turn what was collected on one data set into its analysis."""
-    text = collector.text.detach().double().cpu()
+    text = collector.text.detach().cpu().double()
     words, pictures = text.numpy(), collector.profile
     kept = torch.from_numpy(pictures.kept)
     scale = collector.tuner.logit_scale
