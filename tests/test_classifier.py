@@ -142,8 +142,8 @@ def test_a_classifier_can_be_copied_after_its_first_prediction(tiny_clip, pictur
 def test_methods_that_use_no_views_make_none(tiny_clip, picture, method, monkeypatch):
     made = dtpt.Classifier(tiny_clip, CLASSES, method=method)
     shapes = []
-    encode = tiny_clip.encode_image
-    monkeypatch.setattr(tiny_clip, "encode_image", lambda x: shapes.append(len(x)) or encode(x))
+    encode = tiny_clip.encode_views
+    monkeypatch.setattr(tiny_clip, "encode_views", lambda x: shapes.append(len(x)) or encode(x))
     made.predict(picture)
     assert shapes == [1]
 

@@ -51,7 +51,7 @@ def test_rows_say_what_the_engine_says_about_the_same_image(run_tiny, tiny_model
             image_id=pixel_digest(image),
             preprocessing=tiny_model.preprocessing,
         )
-        features = tiny_model.encode_image(torch.from_numpy(views)).clone()
+        features = tiny_model.encode_views(torch.from_numpy(views)).clone()
         with torch.no_grad():
             features = torch.tensor(features.numpy())
         for outcome in tuner.predict(features, methods):
