@@ -10,7 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 
+from handmade import write_five
 from processes import PROGRAM
 from tiny_runs import draw_pictures, tiny_clip
 
@@ -24,6 +26,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
     draw_pictures(folder / "pictures", per_class=100)
     return folder
+
+
+@pytest.fixture(scope="session")
+def five_method_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sets of each family, five methods, two seeds, plausible answers."""
+    return write_five(tmp_path_factory.mktemp("five"))
 
 
 @pytest.fixture(autouse=True)

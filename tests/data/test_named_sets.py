@@ -59,9 +59,9 @@ def test_a_file_dropped_into_the_catalogue_is_a_named_set_of_its_own_family(drop
     out = dropped(
         f"""
 from dtpt.data import DATASETS, GROUPS, expand_names, list_datasets, load_dataset
-from dtpt.report.compare import paper_sets
-from dtpt.report.names import set_title
-from dtpt.report.reproduction import find_target, target_names
+from dtpt.report.paper.comparable import paper_sets
+from dtpt.report.set_titles import set_title
+from dtpt.report.paper.targets import find_target, target_names
 found = load_dataset("tissue", data_root={str(tmp_path)!r})
 print(len(found), found.whole, found.family, found.protocol, [s.label for s in found.samples])
 print("tissue" in DATASETS, expand_names("tissue"), set_title("tissue"))

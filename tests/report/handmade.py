@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,7 +17,10 @@ TUNING = {
     "rho": 0.1,
     "entropy": "of-mean",
 }
+SESSION = MappingProxyType({"environment": {"torch": "none", "threads": 1}})
 FIVE = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0), ("d-tpt", 1e5))
+
+SHIFTED = (("zero-shot", None), ("tpt", None), ("c-tpt", 20.0), ("o-tpt", 2.0), ("d-tpt", 1e5))
 
 Says = Callable[[Cell, int], tuple[bool, float]]
 """Whether the answer to picture i of a cell is right, and how confident it is."""
@@ -30,6 +34,7 @@ def dataset(
     methods: Sequence[tuple[str, float | None]] = FIVE,
     fingerprint: str = "",
     limit: int | None = None,
+    whole: int | None = None,
     classes: int = 3,
 ) -> DatasetSpec:
     return DatasetSpec(
@@ -37,6 +42,7 @@ def dataset(
         fingerprint=fingerprint or f"{name}-fingerprint",
         classes=classes,
         samples=samples,
+        whole=whole,
         family=family,
         limit=limit,
         methods=tuple(MethodSpec(name=m, lambda_=weight) for m, weight in methods),
@@ -57,6 +63,8 @@ def write_run(
     done: Callable[[Cell, int], str] = lambda cell, index: "ok",
     classes: Sequence[str] = ("cat", "dog", "bird"),
     file: str = MAIN_STORE,
+    session: Mapping[str, object] = SESSION,
+    remarks: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Path:
     """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet)."""
     spec = RunSpec(
@@ -69,7 +77,9 @@ def write_run(
         code_version="test",
     )
     with Store(folder / file, spec) as store:
-        store.begin_session({"torch": "none"})
+        store.begin_session(dict(session))
+        for name, texts in remarks.items():
+            store.write_remarks(name, texts)
         for entry in datasets:
             store.write_classes(entry.name, classes)
             cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
@@ -120,3 +130,13 @@ def random_says(seed: int = 0, *, overconfidence: float = 0.15) -> Says:
         return bool(generator.random() < confidence - shift), confidence
 
     return says
+
+
+def write_five(folder: Path) -> Path:
+    """Two sets of each family, five methods, two seeds, plausible answers."""
+    sets = [dataset(name, samples=40, methods=FIVE) for name in ("pets", "cars")]
+    sets += [
+        dataset(name, samples=40, family="natural-shifts", methods=SHIFTED)
+        for name in ("sketches", "renditions")
+    ]
+    return write_run(folder, sets, random_says(), seeds=(0, 1))

@@ -8,10 +8,11 @@ from handmade import dataset, random_says, write_run
 
 from dtpt.errors import DtptError, ReportError, RunError
 from dtpt.metrics import calibration_report_from_confidence
-from dtpt.report import gather
+from dtpt.report import Contender, gather
 from dtpt.report.tables import family_table
 
 ONE = (("tpt", None),)
+TPT = Contender("tpt")
 
 
 def says(cell, index):
@@ -20,9 +21,9 @@ def says(cell, index):
 
 def test_cells_hold_all_rows_and_metrics_from_them(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", [dataset(samples=5, methods=ONE)], says, seeds=(0, 3))
-    (block,) = gather([run]).blocks
-    assert block.seeds == (0, 3)
-    cell = block.cells["pets", "tpt", 3]
+    (condition,) = gather([run]).conditions
+    assert condition.seeds == (0, 3)
+    cell = condition.cells["pets", TPT, 3]
     assert cell.confidence.tolist() == pytest.approx([0.6, 0.65, 0.7, 0.75, 0.8])
     assert cell.correct.tolist() == [True, False, True, False, True]
     expected = calibration_report_from_confidence(cell.confidence, cell.correct)
@@ -41,11 +42,11 @@ def test_shards_of_one_run_are_joined_by_sample(tmp_path: Path) -> None:
             done=lambda cell, index, part=part: "ok" if index % 3 == part else "",
         )
     whole = write_run(tmp_path / "whole", [entry], says_bounded)
-    joined = gather([tmp_path / "shards"]).blocks[0].cells["pets", "tpt", 0]
-    alone = gather([whole]).blocks[0].cells["pets", "tpt", 0]
+    joined = gather([tmp_path / "shards"]).conditions[0].cells["pets", TPT, 0]
+    alone = gather([whole]).conditions[0].cells["pets", TPT, 0]
     assert joined.is_finished
     assert joined.confidence.tolist() == alone.confidence.tolist()
-    twice = gather([tmp_path / "shards", whole]).blocks[0].cells["pets", "tpt", 0]
+    twice = gather([tmp_path / "shards", whole]).conditions[0].cells["pets", TPT, 0]
     assert twice.effective == 30
 
 
@@ -96,10 +97,11 @@ def test_different_models_are_never_in_one_mean(tmp_path: Path) -> None:
         )
         for name, right in (("good", True), ("bad", False))
     ]
-    blocks = gather(runs).blocks
-    assert [block.model for block in blocks] == ["good", "bad"]
+    conditions = gather(runs).conditions
+    assert [condition.model for condition in conditions] == ["good", "bad"]
     accuracies = [
-        family_table(block, "fine-grained", key="t").rows[0].entries[0].value for block in blocks
+        family_table(condition, "fine-grained", key="t").rows[0].entries[0].value
+        for condition in conditions
     ]
     assert accuracies == [1.0, 0.0]
 
@@ -111,8 +113,8 @@ def test_seeds_from_two_runs_meet_in_one_cell_row(tmp_path: Path) -> None:
         )
         for s in (0, 1)
     ]
-    (block,) = gather(runs).blocks
-    entry = family_table(block, "fine-grained", key="t").rows[0].entries[0]
+    (condition,) = gather(runs).conditions
+    entry = family_table(condition, "fine-grained", key="t").rows[0].entries[0]
     assert entry.value == 0.5
     assert entry.spread == pytest.approx(np.std([0, 1], ddof=1))
 
@@ -129,8 +131,8 @@ def test_half_finished_cells_are_named_and_enter_no_mean(tmp_path: Path) -> None
     )
     gathered = gather([run])
     assert any("cars, tpt, seed 0: 2 of 6 pictures" in text for text in gathered.remarks)
-    table = family_table(gathered.blocks[0], "fine-grained", key="t")
-    rows = {row.method: row for row in table.rows}
+    table = family_table(gathered.conditions[0], "fine-grained", key="t")
+    rows = {row.contender.method: row for row in table.rows}
     assert rows["tpt"].entries[0].value is None
     assert "cars seed 0: 2 of 6" in rows["tpt"].entries[0].missing
     assert rows["d-tpt"].entries[0].value is not None
@@ -146,8 +148,61 @@ def test_failed_pictures_are_counted_and_marked(tmp_path: Path) -> None:
     )
     gathered = gather([run])
     assert any("1 pictures could not be read" in text for text in gathered.remarks)
-    cell = gathered.blocks[0].cells["pets", "tpt", 0]
+    cell = gathered.conditions[0].cells["pets", TPT, 0]
     assert (cell.is_finished, cell.effective, cell.failed) == (True, 3, 1)
-    entry = family_table(gathered.blocks[0], "fine-grained", key="t").rows[0].entries[0]
+    entry = family_table(gathered.conditions[0], "fine-grained", key="t").rows[0].entries[0]
     assert entry.value == 1.0
     assert "could not be read" in entry.remark
+
+
+def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [dataset(methods=ONE)], says)
+    store = run / "run.sqlite"
+    store.write_bytes(store.read_bytes()[:5000])
+    with pytest.raises(RunError, match=r"run\.sqlite is damaged"):
+        gather([run])
+
+
+def test_remarks_of_data_sets_stand_beside_their_name_and_once(tmp_path: Path) -> None:
+    text = "2 folders hold no pictures."
+    for number in (0, 1):
+        write_run(
+            tmp_path / str(number),
+            [dataset(methods=ONE)],
+            says,
+            seeds=(number,),
+            remarks={"pets": [text], "": ["The activation was guessed."]},
+        )
+    found = gather([tmp_path / "0", tmp_path / "1"]).remarks
+    assert list(found).count(f"pets: {text}") == 1
+    assert "The activation was guessed." in found
+
+
+def test_different_threads_and_machines_are_told(tmp_path: Path) -> None:
+    for number, device in ((1, "cpu"), (2, "cuda (A6000)")):
+        environment = {"threads": number, "device": device, "torch": "2"}
+        write_run(
+            tmp_path / str(number),
+            [dataset(methods=ONE)],
+            says,
+            seeds=(number,),
+            session={"environment": environment},
+        )
+    found = gather([tmp_path / "1", tmp_path / "2"]).remarks
+    assert any("with 1 and 2 torch threads" in text for text in found)
+    assert any("different machines: device cpu and cuda (A6000)." in text for text in found)
+    alone = gather([tmp_path / "1"]).remarks
+    assert not any("threads" in text or "machines" in text for text in alone)
+
+
+def test_parts_of_sets_are_told_beside_every_number(tmp_path: Path) -> None:
+    from dtpt.report import write_report
+
+    entry = dataset(samples=4, whole=1692, methods=(("tpt", None), ("d-tpt", 1e5)))
+    made = write_report([write_run(tmp_path / "run", [entry], says)], tmp_path / "out")
+    size = "4 of 1,692 pictures"
+    assert any(size in text for text in made.report.gathered.remarks)
+    assert all(size in table.caption for table in made.report.tables)
+    assert all(size in figure.caption for figure in made.report.figures)
+    assert size in made.card.read_text("utf-8")
+    assert made.page.read_text("utf-8").count(size) >= 5

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dtpt.report.compare import paper_sets
-from dtpt.report.paper import (
+from dtpt.report.paper.comparable import paper_sets
+from dtpt.report.paper.numbers import (
     backbone_of,
     init_of,
     is_paper_lambda,

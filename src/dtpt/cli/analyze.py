@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from dtpt.cli.eval import FIRST, automatic_workers
 from dtpt.cli.flags import AsJson, Flags, flags_of
@@ -13,6 +13,12 @@ from dtpt.runs.options import EvalOptions
 
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis
+
+
+app = App(
+    name="analyze",
+    help="Compute what the paper shows beside its tables, and how much depends on the image.",
+)
 
 
 @flags_of(
@@ -35,6 +41,7 @@ class AnalyzeFlags(Flags):
     ] = None
 
 
+@app.default
 def analyze(*, flags: AnalyzeFlags | None = None, as_json: AsJson = False) -> None:
     """Compute what the paper shows beside its tables, and how much depends on the image at all.
 

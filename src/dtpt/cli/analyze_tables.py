@@ -42,7 +42,7 @@ def dominant_table(entry: "DatasetAnalysis") -> Table:
             ]
         )
     heads = ("modality", "index", "mean", "mean |·|", "of norm² %", "same argmax %", "runner-up")
-    return _table(f"Dominant dimensions (of {entry.dimensions})", heads, rows)
+    return _table(f"Dominant dimensions (of {entry.dimensions})", heads, rows=rows)
 
 
 def gap_table(entry: "DatasetAnalysis") -> Table:
@@ -56,7 +56,7 @@ def gap_table(entry: "DatasetAnalysis") -> Table:
         ["mean cosine, all pairs", f"{gap.all_pairs_cosine:+.3f}"],
         ["share of the squared distance", carriers],
     ]
-    return _table("Modality gap", ("", "value"), rows)
+    return _table("Modality gap", ("", "value"), rows=rows)
 
 
 def sensitivity_table(entry: "DatasetAnalysis") -> Table:
@@ -71,7 +71,7 @@ def sensitivity_table(entry: "DatasetAnalysis") -> Table:
         for chart in entry.sensitivity
     ]
     title = f"Sensitivity KL(p_m ‖ q), nats, mean of {entry.sensitivity[0].images} images"
-    return _table(title, ("masked", "largest dimensions"), rows)
+    return _table(title, ("masked", "largest dimensions"), rows=rows)
 
 
 def score_table(entry: "DatasetAnalysis") -> Table:
@@ -87,7 +87,7 @@ def score_table(entry: "DatasetAnalysis") -> Table:
         for s in entry.scores
     ]
     heads = ("method (* efficient)", "Acc. ↑ %", "ECE ↓ %", "mean conf. %")
-    return _table("Accuracy and calibration", heads, rows)
+    return _table("Accuracy and calibration", heads, rows=rows)
 
 
 def geometry_table(entry: "DatasetAnalysis") -> Table:
@@ -105,7 +105,7 @@ def geometry_table(entry: "DatasetAnalysis") -> Table:
         for g in entry.geometry
     ]
     heads = ("method", "ATFD", "logit range", "logit mean", "cos all", "cos top", "cos true")
-    return _table("Geometry after tuning", heads, rows)
+    return _table("Geometry after tuning", heads, rows=rows)
 
 
 def movement_table(entry: "DatasetAnalysis") -> Table:
@@ -126,7 +126,7 @@ def movement_table(entry: "DatasetAnalysis") -> Table:
     )
     chance = 100 / max(entry.dimensions - 1, 1)
     title = f"Movement of the text features (chance for the tangent: {chance:.2f} %)"
-    return _table(title, heads, rows)
+    return _table(title, heads, rows=rows)
 
 
 def _movement_cells(moved: "Movement") -> list[str]:
@@ -161,7 +161,7 @@ def dependence_table(entry: "DatasetAnalysis") -> Table:
         "static ECE",
         "same pred.",
     )
-    return _table("How much of the first step depends on the image (%)", heads, rows)
+    return _table("How much of the first step depends on the image (%)", heads, rows=rows)
 
 
 def closing_lines(analysis: "Analysis") -> list[str]:
@@ -182,7 +182,7 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}"
 
 
-def _table(title: str, heads: Iterable[str], rows: Iterable[list[str]]) -> Table:
+def _table(title: str, heads: Iterable[str], *, rows: Iterable[list[str]]) -> Table:
     lines = list(rows)
     table = Table(title=title, title_justify="left")
     first, *others = heads

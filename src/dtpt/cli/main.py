@@ -19,7 +19,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "dtpt.cli.sweep:sweep",
     "merge": "dtpt.cli.merge:merge_command",
     "export": "dtpt.cli.export:export_command",
-    "analyze": "dtpt.cli.analyze:analyze",
+    "analyze": "dtpt.cli.analyze:app",
     "cache": "dtpt.cli.cache:app",
     "report": "dtpt.cli.report:report",
     "reproduce": "dtpt.cli.reproduce:reproduce",

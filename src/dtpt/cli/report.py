@@ -1,6 +1,13 @@
 """`dtpt report`: tables, figures and one page from runs."""
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dtpt.cli.flags import AsJson
+
+if TYPE_CHECKING:
+    from dtpt.report import WrittenReport
 
 
 def report(
@@ -9,6 +16,7 @@ def report(
     analysis: Path | None = None,
     bootstrap: int = 0,
     data_root: Path | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make tables, figures and one self-contained page from runs.
 
@@ -21,11 +29,52 @@ def report(
         analysis: analysis.json of `dtpt analyze`; its figures are added.
         bootstrap: Resamples for 95 % confidence intervals; 0 for none.
         data_root: Where the pictures of the mistakes are looked for (or DTPT_DATA).
+        as_json: Print every number of the tables, one record each, and the list of files.
     """
     from dtpt.report import write_report
-    from dtpt.report.printing import print_report
 
     written = write_report(
         list(runs), output, analysis=analysis, bootstrap=bootstrap, data_root=data_root
     )
-    print_report(written)
+    if as_json:
+        print(json.dumps(report_document(written), indent=2, ensure_ascii=False))
+    else:
+        show_report(written)
+
+
+def report_document(written: "WrittenReport") -> dict[str, object]:
+    """Return what `--json` prints."""
+    from dtpt.files import printable
+    from dtpt.report.tables import table_records
+
+    return {
+        "remarks": list(written.report.gathered.remarks),
+        "tables": list(table_records(written.report.tables)),
+        "files": [printable(path) for path in written.files],
+    }
+
+
+def show_report(written: "WrittenReport") -> None:
+    """Print remarks, the tables of means, and where everything is."""
+    from rich.text import Text
+
+    from dtpt.cli.output import wide_console
+    from dtpt.files import printable
+    from dtpt.report.tables.terminal import terminal_table
+
+    console = wide_console()
+    for remark in written.report.gathered.remarks:
+        console.print(Text.assemble(("Note: ", "yellow"), remark))
+    for part in written.report.parts:
+        for table in part.means:
+            console.print(terminal_table(table))
+    for table in written.report.prompt_tables:
+        console.print(terminal_table(table))
+    folder = written.page.parent.resolve()
+    for name, path in (
+        ("Page:", written.page.resolve()),
+        ("Card:", written.card.resolve()),
+        ("Tables:", folder / "tables.{md,tex,csv}"),
+        ("Figures:", folder / "figures"),
+    ):
+        print(f"{name:<9}{printable(path)}")  # never wrapped: to be copied

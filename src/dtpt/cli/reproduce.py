@@ -1,69 +1,108 @@
 """`dtpt reproduce`: one table or figure of the paper, run and printed beside it."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from dtpt.cli.eval import automatic_workers
+from dtpt.cli.flags import Flags, Switch, flags_of
+from dtpt.runs.options import EvalOptions
+
 if TYPE_CHECKING:
-    from dtpt.report.reproduction import Missing, PlannedRun, Target
-    from dtpt.runs import EvalOptions
+    from dtpt.report.paper.targets import MissingInputs, PlannedRun, Target
+
+# what narrows a target down comes first in the help
+FIRST = ("model", "dataset", "method", "seed", "views", "limit", "data_root", "output", "context")
 
 
-def reproduce(
-    target: str,
-    *,
-    data_root: Path | None = None,
-    output: Path = Path("runs/reproduce"),
-    context: Path | None = None,
-    limit: int | None = None,
-    device: str = "auto",
-    workers: int | None = None,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
-) -> None:
+@flags_of(
+    EvalOptions,
+    first=FIRST,
+    leave_out=("lambda_", "template", "shard", "fresh"),
+    defaults=dict.fromkeys(("model", "method", "seed", "views"))  # the target's
+    | {"output": Path("runs/reproduce")},
+)
+class ReproduceFlags(Flags):
+    """The options of `eval`, to do a part of a target or do it otherwise."""
+
+    dry_run: Annotated[
+        Switch, Parameter(help="Only say what would be run and what it would cost.")
+    ] = None
+
+
+def reproduce(target: str, *, flags: ReproduceFlags | None = None) -> None:
     """Run what one table or figure of the paper needs, and print it beside the paper's numbers.
 
     Where data or weights are missing it says which, where they are expected, and what the run would
-    cost; the same command again resumes.
+    cost; the same command again resumes. --model, --dataset, --method and --seed do a part of the
+    target; with other --views or a --limit nothing is compared with the paper.
 
     Args:
         target: table1 to table7, or fig1 to fig7.
-        data_root: Folder that holds the paper's data sets (or DTPT_DATA).
-        output: Folder for the runs and the report.
-        context: CoOp's trained context, for table3.
-        limit: Evaluate that many samples of each set only; not compared with the paper.
-        device: auto, cpu, cuda, cuda:1, mps.
-        workers: Processes that decode images and make views.
-        dry_run: Only say what would be run and what it would cost.
+        flags: The options.
     """
-    from dtpt.report.reproduction import find_missing, find_target
+    from dtpt.report.paper.targets import find_missing, find_target, narrowed
 
-    found = find_target(target)
+    given = flags or ReproduceFlags()
+    options = _common_options(given)
+    named = given.given(EvalOptions.model_fields)
+    found = narrowed(
+        find_target(target),
+        model=options.model if "model" in named else None,
+        datasets=options.dataset if "dataset" in named else (),
+    )
     print(found.title)
     if found.note:
         print(found.note)
     if found.kind == "drawing":
         return
-    missing = find_missing(found, data_root)
-    if missing or dry_run:
-        _explain(found, missing, context)
+    missing = find_missing(found, options.data_root)
+    if missing or given.dry_run:
+        _explain(found, missing, context=options.context)
         sys.exit(2 if missing else 0)
-    folder = output / target
-    options = [
-        _options(run, folder, data_root, context, limit, device, workers)
+    folder = options.output / target
+    planned = [
+        _options(given, run, folder=folder)
         for run in found.runs
-        if not run.needs_context or context is not None
+        if not run.needs_context or options.context is not None
     ]
     if found.kind == "analysis":
-        _analyse(options, folder)
+        _analyse(planned, folder)
     else:
-        _evaluate(options, folder, data_root)
+        _evaluate(planned, folder)
 
 
-def _explain(target: "Target", missing: "Missing", context: Path | None) -> None:
+def _common_options(flags: ReproduceFlags) -> EvalOptions:
+    """Check what was given, before anything else is done; the target knows the rest."""
+    given = flags.given(EvalOptions.model_fields)
+    defaults = {"dataset": ("all",), "output": Path("runs/reproduce")}
+    return EvalOptions.layered(given, config=flags.config, defaults=defaults)
+
+
+def _options(flags: ReproduceFlags, run: "PlannedRun", *, folder: Path) -> EvalOptions:
+    """Return one run of the target, with what was given instead of what was planned."""
+    given = flags.given(EvalOptions.model_fields)
+    planned = {
+        "method": run.methods,
+        "seed": run.seeds,
+        "views": run.views,
+        "template": run.template,
+        **given,
+        "model": run.model,
+        "dataset": run.datasets,
+        "context": given.get("context") if run.needs_context else None,
+        "output": folder / run.name,
+    }
+    defaults = {"workers": automatic_workers()}
+    return EvalOptions.layered(planned, config=flags.config, defaults=defaults)
+
+
+def _explain(target: "Target", missing: "MissingInputs", *, context: Path | None) -> None:
     """Say what is missing and what the target would cost, measured here and now."""
-    from dtpt.report.cost import duration_text, estimate, measure_speed, total
+    from dtpt.report.paper.cost import duration_text, estimate, measure_speed, total
 
     for name in missing.models:
         print(f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}")
@@ -94,64 +133,39 @@ def _explain(target: "Target", missing: "Missing", context: Path | None) -> None
     )
 
 
-def _options(
-    run: "PlannedRun",
-    folder: Path,
-    data_root: Path | None,
-    context: Path | None,
-    limit: int | None,
-    device: str,
-    workers: int | None,
-) -> "EvalOptions":
-    from dtpt.cli.eval import automatic_workers
-    from dtpt.runs import EvalOptions
-
-    return EvalOptions(
-        model=run.model,
-        dataset=run.datasets,
-        method=run.methods,
-        seed=run.seeds,
-        views=run.views,
-        template=run.template,
-        context=context if run.needs_context else None,
-        limit=limit,
-        output=folder / run.name,
-        data_root=data_root,
-        device=device,
-        workers=automatic_workers() if workers is None else workers,
-    )
-
-
-def _evaluate(options: "list[EvalOptions]", folder: Path, data_root: Path | None) -> None:
+def _evaluate(options: Sequence[EvalOptions], folder: Path) -> None:
+    from dtpt.cli.output import wide_console
+    from dtpt.cli.report import show_report
     from dtpt.report import write_report
-    from dtpt.report.printing import print_report, print_table
+    from dtpt.report.tables.terminal import terminal_table
     from dtpt.runs import evaluate
 
     for entry in options:
         print(f"Running {entry.model} into {entry.output} (the same command again resumes)")
         evaluate(entry).close()
     folders = [entry.output for entry in options]
-    written = write_report(folders, folder / "report", data_root=data_root)
-    print_report(written)
-    for block in written.content.blocks:
-        for _, tables in block.sets:
+    written = write_report(folders, folder / "report", data_root=options[0].data_root)
+    show_report(written)
+    console = wide_console()
+    for part in written.report.parts:
+        for _, tables in part.sets:
             for table in tables:
-                print_table(table)
+                console.print(terminal_table(table))
 
 
-def _analyse(options: "list[EvalOptions]", folder: Path) -> None:
+def _analyse(options: Sequence[EvalOptions], folder: Path) -> None:
     from dtpt.analysis import save_analysis
     from dtpt.analysis.study import analyse
     from dtpt.cli.analyze import show
     from dtpt.files import write_atomically
-    from dtpt.report.drawing import analysis_drawings
+    from dtpt.report.figures.analysis_figures import analysis_figures
 
     for entry in options:
         analysis = analyse(entry)
         print(f"Wrote {save_analysis(analysis, entry.output)}")
         show(analysis)
         (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for drawing in analysis_drawings(analysis):
-            path = folder / "figures" / f"{drawing.key}.svg"
-            write_atomically(path, drawing.svg.encode())
+        for figure in analysis_figures(analysis):
+            path = folder / "figures" / f"{figure.key}.svg"
+            write_atomically(path, figure.svg.encode())
             print(f"Wrote {path}")

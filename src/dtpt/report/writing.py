@@ -1,19 +1,17 @@
 """Write a report: page, card, tables and figures into one folder, each file atomically."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from dtpt.analysis.files import load_analysis
 from dtpt.errors import ReportError
 from dtpt.files import write_atomically
-from dtpt.report.card import run_card
-from dtpt.report.content import Content, compose
-from dtpt.report.drawing import Drawing
-from dtpt.report.gather import gather
-from dtpt.report.layout import csv_text, latex, markdown
-from dtpt.report.page import render_page
+from dtpt.report.composing import Report, compose
+from dtpt.report.figures.captioned import CaptionedFigure
+from dtpt.report.gathering import gather
+from dtpt.report.page import render_page, run_card
+from dtpt.report.tables import csv_text, latex, markdown
 
 
 @dataclass(frozen=True)
@@ -24,13 +22,13 @@ class WrittenReport:
         page: The HTML page.
         card: The Markdown card.
         files: Everything written, page and card included.
-        content: The report as data.
+        report: The report as data.
     """
 
     page: Path
     card: Path
     files: tuple[Path, ...]
-    content: Content
+    report: Report
 
 
 def write_report(
@@ -38,7 +36,7 @@ def write_report(
     output: Path | str,
     *,
     analysis: Path | str | None = None,
-    extra: Sequence[Drawing] = (),
+    extra: Sequence[CaptionedFigure] = (),
     bootstrap: int = 0,
     data_root: Path | None = None,
     title: str = "",
@@ -61,8 +59,8 @@ def write_report(
         raise ReportError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
     found = load_analysis(analysis) if analysis is not None else None
     folder = Path(output)
-    with closing(gather(runs)) as gathered:
-        content = compose(
+    with gather(runs) as gathered:
+        report = compose(
             gathered,
             output=folder,
             analysis=found,
@@ -71,23 +69,23 @@ def write_report(
             data_root=data_root,
             title=title,
         )
-    files = _files(content)
+    files = _files(report)
     paths = [_save(folder / name, data) for name, data in files.items()]
-    return WrittenReport(folder / "index.html", folder / "card.md", tuple(paths), content)
+    return WrittenReport(folder / "index.html", folder / "card.md", tuple(paths), report)
 
 
-def _files(content: Content) -> dict[str, bytes]:
+def _files(report: Report) -> dict[str, bytes]:
     """Return every file of the report by its name."""
-    tables = content.tables
+    tables = report.tables
     files = {
-        "index.html": render_page(content).encode(),
-        "card.md": run_card(content).encode(),
+        "index.html": render_page(report).encode(),
+        "card.md": run_card(report).encode(),
         "tables.md": "\n".join(markdown(table) for table in tables).encode(),
         "tables.tex": "\n".join(latex(table) for table in tables).encode(),
         "tables.csv": csv_text(tables).encode(),
     }
-    for drawing in [*content.drawings, *content.analysis_drawings]:
-        files[f"figures/{drawing.key}.svg"] = drawing.svg.encode()
+    for figure in [*report.figures, *report.analysis_figures]:
+        files[f"figures/{figure.key}.svg"] = figure.svg.encode()
     return files
 
 

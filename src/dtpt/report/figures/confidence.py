@@ -30,7 +30,7 @@ def confidence_shift(
     )[0]
     for axes, (heading, before, after, correct) in zip(row, panels, strict=True):
         chosen = np.unique(np.linspace(0, len(before) - 1, POINTS).astype(int))
-        _scatter(axes, before[chosen], after[chosen], correct[chosen])
+        _scatter(axes, before=before[chosen], after=after[chosen], correct=correct[chosen])
         change = f"{100 * float((after - before).mean()):+.1f}".replace("-", "−")
         axes.set_title(f"{heading}\nmean change {change} points")
         tidy(axes, grid="both")
@@ -43,7 +43,7 @@ def confidence_shift(
 
 
 def _scatter(
-    axes: Axes, before: FloatArray, after: FloatArray, correct: npt.NDArray[np.bool_]
+    axes: Axes, *, before: FloatArray, after: FloatArray, correct: npt.NDArray[np.bool_]
 ) -> None:
     axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0)
     for wanted, colour, marker, text in (

@@ -4,8 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis.results import DispersionScatter
-from dtpt.report.columns import method_title
-from dtpt.report.figures.style import add_legend_beside, new_figure, series_for, tidy
+from dtpt.methods import method_title
+from dtpt.report.figures.style import add_legend_beside, looks_for, new_figure, tidy
 
 
 def dispersion_figure(scatter: DispersionScatter, *, title: str = "") -> tuple[Figure, Axes]:
@@ -18,10 +18,10 @@ def dispersion_figure(scatter: DispersionScatter, *, title: str = "") -> tuple[F
     figure = new_figure(4.8, 3.5)
     axes = figure.subplots()
     names = [point.label.partition("@")[0] for point in scatter.points]
-    looks = series_for(names)
+    looks = looks_for((name, None) for name in names)
     for name in dict.fromkeys(names):
         mine = [p for p, other in zip(scatter.points, names, strict=True) if other == name]
-        look = looks[name]
+        look = looks[name, None]
         axes.plot(
             [point.atfd for point in mine],
             [100 * point.ece for point in mine],

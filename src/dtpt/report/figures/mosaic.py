@@ -19,8 +19,8 @@ LABEL = 0.32  # room for the entropy under a view
 def view_mosaic(
     views: npt.NDArray[np.uint8],
     entropies: Sequence[float],
-    kept: Sequence[int],
     *,
+    kept: Sequence[int],
     columns: int = 16,
     title: str = "",
 ) -> tuple[Figure, Axes]:
@@ -54,7 +54,7 @@ def view_mosaic(
     axes = figure.subplots()
     for index, view in enumerate(views):
         corner = ((index % columns) * (1 + GAP), (index // columns) * (1 + LABEL))
-        _tile(axes, view, corner, entropies[index], is_kept=index in kept)
+        _tile(axes, view, corner=corner, entropy=entropies[index], is_kept=index in kept)
     axes.set(xlim=(-GAP, width), ylim=(height, -GAP), aspect="equal")
     axes.set_axis_off()
     axes.set_title(
@@ -70,9 +70,9 @@ def view_mosaic(
 def _tile(
     axes: Axes,
     view: npt.NDArray[np.uint8],
+    *,
     corner: tuple[float, float],
     entropy: float,
-    *,
     is_kept: bool,
 ) -> None:
     left, top = corner

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis.results import MethodGeometry
-from dtpt.report.columns import method_title
+from dtpt.methods import method_title
 from dtpt.report.figures.style import (
     BLUE,
     GREY,
@@ -16,8 +16,8 @@ from dtpt.report.figures.style import (
     ORANGE,
     RULE,
     add_legend,
+    looks_for,
     new_figure,
-    series_for,
     tidy,
 )
 
@@ -98,13 +98,13 @@ def movement_drawing(methods: Sequence[MethodGeometry], *, title: str = "") -> t
             color=INK,
         )
     along = np.array([math.sin(text), -math.cos(text)])  # unit tangent toward the image
-    looks = series_for([method.method for method in methods])
+    looks = looks_for((method.method, method.lambda_) for method in methods)
     for method in methods:
         movement = method.every_class
         if movement.squared_length == 0:
             continue
         end = start + factor * (movement.tangent * along + movement.normal * start)
-        look = looks[method.method]
+        look = looks[method.method, method.lambda_]
         axes.plot(
             [start[0], end[0]],
             [start[1], end[1]],

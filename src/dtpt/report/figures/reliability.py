@@ -43,9 +43,9 @@ def reliability_diagram(
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1}
     )
-    _draw_pair(upper, lower, bins, title=title)
+    _draw_pair(upper, lower, bins=bins, title=title)
     if band is not None:
-        _draw_band(upper, bins, band)
+        _draw_band(upper, bins, band=band)
     add_legend(upper, loc="upper left")
     add_legend(lower)
     return figure, (upper, lower)
@@ -75,7 +75,7 @@ def reliability_row(
     )
     pairs = [(grid[0, column], grid[1, column]) for column in range(len(panels))]
     for column, ((heading, bins), (upper, lower)) in enumerate(zip(panels, pairs, strict=True)):
-        _draw_pair(upper, lower, bins, title=heading)
+        _draw_pair(upper, lower, bins=bins, title=heading)
         upper.set_ylabel("" if column else "accuracy")
         lower.set_ylabel("" if column else "share")
     add_legend(pairs[0][0], loc="upper left")
@@ -84,7 +84,7 @@ def reliability_row(
     return figure, pairs
 
 
-def _draw_pair(upper: Axes, lower: Axes, bins: ReliabilityBins, *, title: str) -> None:
+def _draw_pair(upper: Axes, lower: Axes, *, bins: ReliabilityBins, title: str) -> None:
     _draw_accuracy(upper, bins)
     _draw_histogram(lower, bins)
     upper.set_title(title)
@@ -126,7 +126,7 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
 
 
-def _draw_band(axes: Axes, bins: ReliabilityBins, band: CalibratedBand) -> None:
+def _draw_band(axes: Axes, bins: ReliabilityBins, *, band: CalibratedBand) -> None:
     """Mark the accuracies of a perfectly calibrated model by an upright bracket in each bin."""
     used = bins.count > 0
     middle = (bins.edges[:-1] + bins.edges[1:])[used] / 2

@@ -7,18 +7,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.metrics import RiskCoverageCurve
-from dtpt.report.figures.style import add_legend, new_figure, series_for, tidy
+from dtpt.report.figures.style import Variant, add_legend, looks_for, new_figure, tidy
 
 POINTS = 200  # drawn per curve; more cannot be seen and only make files large
 
 
 def risk_coverage_figure(
-    curves: Sequence[tuple[str, str, RiskCoverageCurve]], *, title: str = ""
+    curves: Sequence[tuple[Variant, str, RiskCoverageCurve]], *, title: str = ""
 ) -> tuple[Figure, Axes]:
     """Draw one curve per method.
 
     Args:
-        curves: (method name for the look, legend text, curve).
+        curves: ((method, λ) for the look, legend text, curve).
         title: Shown above; empty for none.
 
     Returns:
@@ -26,10 +26,10 @@ def risk_coverage_figure(
     """
     figure = new_figure(4.6, 3.4, top=0.34 if title else 0.14)
     axes = figure.subplots()
-    looks = series_for([name for name, _, _ in curves])
-    for name, text, curve in curves:
+    looks = looks_for(variant for variant, _, _ in curves)
+    for variant, text, curve in curves:
         chosen = np.unique(np.linspace(0, len(curve.risk) - 1, POINTS).astype(int))
-        look = looks[name]
+        look = looks[variant]
         axes.plot(
             curve.coverage[chosen],
             curve.risk[chosen],

@@ -5,10 +5,13 @@ neighbours differ in lightness too. `INK` and `RULE` are replaced by the page's 
 figure is put into HTML.
 """
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from dtpt.methods import method_look
@@ -23,6 +26,8 @@ PURPLE = "#a5609b"
 GOLD = "#c2951a"
 GREY = "#85898f"
 
+Variant = tuple[str, float | None]
+"""A method and its λ."""
 Place = Literal["best", "upper left", "upper right", "lower right"]
 
 
@@ -47,18 +52,60 @@ _FURTHER = (
 )
 
 
-def series(method: str, number: int = 0) -> Series:
-    """Return the look of a method; `number` chooses among the spare looks for unknown ones."""
-    look = method_look(method)
+# For the second and further variants of one method in one figure.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8")
+_SHADES = (0.45, -0.4, 0.7, -0.65, 0.25, -0.2)  # towards white above 0, towards black below
+
+
+def looks_for(variants: Iterable[tuple[str, float | None]]) -> dict[Variant, Series]:
+    """Return a look for every (method, λ), no two alike as long as there are enough.
+
+    Methods differ in colour, marker, dash and hatch. Variants of one method (other weights, other
+    modifiers) keep its dash and hatch and differ in the shade of its colour and in the marker.
+
+    Example:
+        >>> looks = looks_for([("d-tpt", 1e6), ("d-tpt", 1e5), ("tpt", None)])
+        >>> looks["d-tpt", 1e5].colour == method_look("d-tpt").colour
+        True
+        >>> len({(look.colour, look.marker) for look in looks.values()})
+        3
+    """
+    found = list(dict.fromkeys(variants))
+    groups: dict[str, list[Variant]] = {}
+    for variant in found:
+        groups.setdefault(_stem(variant[0]), []).append(variant)
+    unknown = [stem for stem in groups if not method_look(stem).colour]
+    own = {stem: _own_look(stem, unknown) for stem in groups}
+    taken = {look.marker for look in own.values()}
+    spare = itertools.cycle([marker for marker in _MARKERS if marker not in taken])
+    looks = {}
+    for stem, members in groups.items():
+        first, *others = sorted(members, key=lambda v: (v[0], v[1] or 0.0))
+        looks[first] = own[stem]
+        for other, shade in zip(others, itertools.cycle(_SHADES), strict=False):
+            colour = _shaded(own[stem].colour, shade)
+            looks[other] = replace(own[stem], colour=colour, marker=next(spare))
+    return {variant: looks[variant] for variant in found}
+
+
+def _stem(method: str) -> str:
+    """Return the method in a name with modifiers."""
+    return method.partition("@")[0].partition("+")[0]
+
+
+def _own_look(stem: str, unknown: Sequence[str]) -> Series:
+    """Return the look of a method; those that bring no colour share the spare ones."""
+    look = method_look(stem)
     if not look.colour:
-        return _FURTHER[number % len(_FURTHER)]
+        return _FURTHER[unknown.index(stem) % len(_FURTHER)]
     return Series(look.colour, look.marker or "o", look.dash, look.hatch)
 
 
-def series_for(methods: list[str]) -> dict[str, Series]:
-    """Return looks for several methods, all different as long as there are enough."""
-    others = [name for name in dict.fromkeys(methods) if not method_look(name).colour]
-    return {name: series(name, others.index(name) if name in others else 0) for name in methods}
+def _shaded(colour: str, shade: float) -> str:
+    """Mix a colour with white (shade above 0) or black (below 0)."""
+    target = 1.0 if shade > 0 else 0.0
+    red, green, blue = (part + abs(shade) * (target - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def new_figure(

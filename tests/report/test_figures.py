@@ -1,0 +1,291 @@
+"""Every figure shows the numbers it is given, and can be read without colour."""
+
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from dtpt.analysis.feature_results import (
+    DimensionProfile,
+    DimensionValue,
+    DominantDimension,
+    ModalityAnalysis,
+    ModalityGap,
+    Sensitivity,
+)
+from dtpt.analysis.files import save_analysis
+from dtpt.analysis.pareto import pareto_points
+from dtpt.analysis.results import (
+    Analysis,
+    DatasetAnalysis,
+    DispersionPoint,
+    DispersionScatter,
+    GeometryState,
+    ImageDependence,
+    MethodGeometry,
+    MethodScore,
+    Movement,
+    StaticComparison,
+    WithoutDominant,
+)
+from dtpt.errors import ReportError
+from dtpt.metrics import reliability_bins, risk_coverage_curve
+from dtpt.report import write_report
+from dtpt.report.figures import (
+    analysis_figures,
+    confidence_shift,
+    dimension_profile,
+    dispersion_figure,
+    inline_svg,
+    movement_drawing,
+    movement_split,
+    pareto_figure,
+    reliability_row,
+    risk_coverage_figure,
+    sensitivity_bars,
+    svg_text,
+    trade_offs,
+    view_mosaic,
+)
+from dtpt.report.figures.pareto import TradeOff
+from dtpt.report.figures.style import looks_for
+from dtpt.report.tables.analysis_tables import analysis_tables
+
+rng = np.random.default_rng(0)
+CONFIDENCE = rng.uniform(0.3, 1, size=300)
+CORRECT = rng.uniform(size=300) < CONFIDENCE
+
+
+def test_reliability_row_has_a_pair_of_axes_per_method_with_its_bins() -> None:
+    panels = [
+        ("TPT", reliability_bins(CONFIDENCE, CORRECT)),
+        ("other", reliability_bins([0.5], [True])),
+    ]
+    _, pairs = reliability_row(panels)
+    assert [upper.get_title() for upper, _ in pairs] == ["TPT", "other"]
+    for (_, bins), (upper, lower) in zip(panels, pairs, strict=True):
+        solid, hatched = upper.containers
+        used = bins.count > 0
+        assert [bar.get_height() for bar in solid] == pytest.approx(bins.accuracy[used].tolist())
+        assert all(bar.get_hatch() for bar in hatched)
+        assert sum(bar.get_height() for bar in lower.containers[0]) == pytest.approx(1)
+
+
+def test_risk_curves_end_at_the_error_rate() -> None:
+    curves = [(("tpt", None), "TPT", risk_coverage_curve(CONFIDENCE, CORRECT))]
+    curves.append((("d-tpt", 1e5), "D-TPT", risk_coverage_curve(CONFIDENCE, ~CORRECT)))
+    _, axes = risk_coverage_figure(curves)
+    first, second = axes.get_lines()
+    assert first.get_ydata()[-1] == pytest.approx(1 - CORRECT.mean())
+    assert second.get_ydata()[-1] == pytest.approx(CORRECT.mean())
+    assert first.get_linestyle() != second.get_linestyle()
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["TPT", "D-TPT"]
+
+
+def test_confidence_marks_are_split_by_correctness() -> None:
+    before, after = np.array([0.2, 0.4, 0.6]), np.array([0.3, 0.5, 0.9])
+    _, (axes,) = confidence_shift([("D-TPT", before, after, np.array([True, False, True]))])
+    _, right, wrong = axes.get_lines()
+    assert right.get_xdata().tolist() == [0.2, 0.6]
+    assert wrong.get_ydata().tolist() == [0.5]
+    assert right.get_marker() != wrong.get_marker()
+    assert axes.get_title() == "D-TPT\nmean change +16.7 points"
+
+
+def scores() -> list[MethodScore]:
+    values = [("tpt", None, 0.6, 0.2), ("d-tpt", 1e3, 0.61, 0.1), ("d-tpt", 1e5, 0.58, 0.05)]
+    values.append(("d-tpt", 1e6, 0.50, 0.30))
+    return [MethodScore(f"{m}@{w}", m, w, 10, acc, ece, 0.5) for m, w, acc, ece in values]
+
+
+def points() -> list[TradeOff]:
+    return trade_offs([((s.method, s.lambda_), s.accuracy, s.ece) for s in scores()])
+
+
+def test_pareto_points_are_filled_only_when_efficient_and_grow_with_lambda() -> None:
+    _, axes = pareto_figure(points())
+    marks = [line for line in axes.get_lines() if line.get_linestyle() == "None"]
+    filled = [line.get_markerfacecolor() != "none" for line in marks]
+    places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in marks]
+    assert np.allclose(places, [(60, 20), (61, 10), (58, 5), (50, 30)])
+    assert filled == [False, True, True, False]
+    sizes = [line.get_markersize() for line in marks[1:]]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+    assert {text.get_text() for text in axes.texts} == {"λ=10³", "λ=10⁶"}
+
+
+def test_dispersion_points_are_at_atfd_and_ece_in_percent() -> None:
+    points = tuple(
+        DispersionPoint("pets", "t", label, x, y)
+        for label, x, y in (("tpt", 0.5, 0.2), ("d-tpt@100000", 0.4, 0.05), ("tpt", 0.6, 0.3))
+    )
+    _, axes = dispersion_figure(DispersionScatter(points, 0.9, -0.5, None))
+    tpt, own = axes.get_lines()
+    assert tpt.get_xdata().tolist() == [0.5, 0.6]
+    assert own.get_ydata().tolist() == [5.0]
+    assert axes.get_title() == "Pearson +0.90, Spearman −0.50"
+
+
+def modality(kind: str, index: int, mean: float) -> ModalityAnalysis:
+    values = np.zeros(16)
+    values[index] = mean
+    row = tuple(values.tolist())
+    profile = DimensionProfile(5, 5, row, row, row, tuple(values - 0.01), row, tuple(values + 0.01))
+    dominant = DominantDimension(kind, index, 1, mean, abs(mean), 0.4, 1.0, None, None)
+    return ModalityAnalysis(dominant, profile)
+
+
+def test_profiles_name_the_dominant_dimension_of_each_modality() -> None:
+    _, (upper, lower) = dimension_profile(modality("text", 3, 0.7), modality("image", 12, -0.5))
+    assert upper.texts[0].get_text() == "TDD 3: +0.70"
+    assert lower.texts[0].get_text() == "IDD 12: −0.50"
+    assert upper.get_lines()[0].get_ydata()[3] == 0.7
+    assert len(lower.get_lines()[0].get_ydata()) == 16
+
+
+def test_sensitivity_bars_are_the_top_values_and_dominant_ones_are_hatched() -> None:
+    top = tuple(DimensionValue(d, v) for d, v in ((7, 0.5), (3, 0.4), (9, 0.1)))
+    found = Sensitivity("product", 4, tuple(np.zeros(16).tolist()), top)
+    _, axes = sensitivity_bars(found, text=7, image=3)
+    assert [bar.get_height() for bar in axes.patches] == [0.5, 0.4, 0.1]
+    assert [text.get_text() for text in axes.texts] == ["TDD", "IDD"]
+    assert [bool(bar.get_hatch()) for bar in axes.patches] == [True, True, False]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["7", "3", "9"]
+
+
+def geometry() -> list[MethodGeometry]:
+    state = GeometryState(0.5, 5.0, 20.0, 0.2, 0.3, 0.3)
+    still = Movement(0, 0, 0, 0, 0, 0, 0)
+    moved = Movement(0.01, 0.2, 0.1, 0.7, 0.045, -0.03, 0.08)
+    return [
+        MethodGeometry(name, name, None, 4, 1.3, state, state, movement, movement, None)
+        for name, movement in (("zero-shot", still), ("tpt", moved))
+    ]
+
+
+def test_movement_shares_stack_to_one_hundred_percent() -> None:
+    _, axes = movement_split(geometry())
+    widths = [container[0].get_width() for container in axes.containers]
+    assert widths == pytest.approx([20, 10, 70])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["TPT"]
+    assert len({bar[0].get_hatch() for bar in axes.containers}) == 3
+
+
+def test_movement_is_drawn_from_the_text_toward_the_image() -> None:
+    _, axes = movement_drawing(geometry())
+    (line,) = [line for line in axes.get_lines() if line.get_label() == "TPT"]
+    x, y = line.get_data()
+    text = np.array([x[0], y[0]])
+    assert np.linalg.norm(text) == pytest.approx(1)
+    step = np.array([x[1], y[1]]) - text
+    along = np.array([text[1], -text[0]])
+    factor = step @ along / 0.045
+    assert factor > 1
+    assert step @ text == pytest.approx(-0.03 * factor)
+    assert f"{factor:.3g} times" in axes.get_xlabel()
+
+
+def test_mosaic_shows_every_view_with_its_entropy_and_frames_the_kept() -> None:
+    views = rng.integers(0, 255, (6, 8, 8, 3), dtype=np.uint8)
+    _, axes = view_mosaic(views, [0.1 * i for i in range(6)], kept=[0, 4], columns=4)
+    assert len(axes.images) == 6
+    assert np.array_equal(axes.images[5].get_array(), views[5])
+    assert [text.get_text() for text in axes.texts] == [
+        "0.00 ✓",
+        "0.10",
+        "0.20",
+        "0.30",
+        "0.40 ✓",
+        "0.50",
+    ]
+    assert len(axes.patches) == 2
+    with pytest.raises(ReportError, match="entropies"):
+        view_mosaic(views, [0.1], kept=[0])
+    with pytest.raises(ReportError, match="kept views"):
+        view_mosaic(views, [0.1] * 6, kept=[6])
+
+
+def test_methods_differ_in_more_than_colour() -> None:
+    names = ["zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt", "a-tpt", "mine"]
+    looks = looks_for((name, None) for name in names)
+    assert len({look.marker for look in looks.values()}) == 7
+    assert len({(str(look.dash), look.marker) for look in looks.values()}) == 7
+
+
+def test_svg_is_the_same_every_time_and_well_formed() -> None:
+    first, second = (svg_text(pareto_figure(points())[0]) for _ in range(2))
+    assert first == second
+    ET.fromstring(first)
+
+
+def test_inline_svg_has_a_text_alternative_and_the_pages_colours() -> None:
+    text = svg_text(pareto_figure(points())[0])
+    markup = inline_svg(text, name="f1", title="A < B", description="x & y")
+    root = ET.fromstring(markup)
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.find(f"{space}title").text == "A < B"
+    assert root.find(f"{space}desc").text == "x & y"
+    ids = [node.get("id") for node in root.iter() if node.get("id")]
+    assert all(name.startswith("f1-") for name in ids)
+    assert "currentColor" in markup
+    assert "#1b1f24" not in markup
+    assert "#ffffff" not in markup
+
+
+def test_figures_leave_pyplot_alone() -> None:
+    pareto_figure(points())
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or pyplot.get_fignums() == []
+
+
+def analysis() -> Analysis:
+    first, second, *_ = scores()
+    top = Sensitivity("product", 4, tuple(np.zeros(16).tolist()), (DimensionValue(7, 0.5),))
+    static = StaticComparison(second, 0.9, 0.01)
+    depends = [
+        ImageDependence(
+            s.label, s.method, s.lambda_, 4, 8, 0.25, 0.5, 0.75, agreement, 0.6, 1.0, s, variant
+        )
+        for s, agreement, variant in ((first, None, None), (second, 0.8, static))
+    ]
+    entry = DatasetAnalysis(
+        dataset="openmoji/food-drink",
+        template="a photo of a {}.",
+        classes=3,
+        images=4,
+        failures=0,
+        dimensions=16,
+        text=modality("text", 3, 0.7),
+        image=modality("image", 12, 0.5),
+        gap=ModalityGap(0.5, 0.7, 0.3, 0.2, ()),
+        sensitivity=(top,),
+        scores=tuple(scores()),
+        without=(WithoutDominant("openmoji/food-drink", first, second, second),),
+        geometry=tuple(geometry()),
+        image_dependence=tuple(depends),
+        pareto=pareto_points(scores()),
+    )
+    points = (DispersionPoint("openmoji/food-drink", "t", "tpt", 0.5, 0.2),)
+    scatter = DispersionScatter(points, None, None, None)
+    return Analysis(1, "test", "tiny", "weights", 0, 4, (entry,), scatter)
+
+
+def test_an_analysis_becomes_figures_with_words_and_tables_with_its_numbers() -> None:
+    drawings = list(analysis_figures(analysis()))
+    assert len({drawing.key for drawing in drawings}) == len(drawings) == 5
+    assert all("<svg" in drawing.svg and drawing.alternative for drawing in drawings)
+    dependence, moved, without = analysis_tables(analysis())
+    assert dependence.rows[0][:4] == ("TPT", "25.00", "50.00", "—")
+    assert dependence.rows[1][3:] == ("80.00", "61.00", "10.00", "61.00", "10.00")
+    assert [row[0] for row in moved.rows] == ["Zero-shot", "TPT"]
+    assert without.rows == (("TPT", "60.00 / 20.00", "61.00 / 10.00", "61.00 / 10.00"),)
+
+
+def test_the_page_shows_an_analysis_file(five_method_run, tmp_path) -> None:
+    path = save_analysis(analysis(), tmp_path)
+    made = write_report([five_method_run], tmp_path / "out", analysis=path)
+    text = made.page.read_text("utf-8")
+    assert "How much of the update depends on the picture" in text
+    assert (tmp_path / "out" / "figures" / "analysis-dispersion.svg").exists()

@@ -1,0 +1,187 @@
+"""The page: self-contained, escaped, free of console errors, and readable on screen and phone."""
+
+import html.parser
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from handmade import dataset, random_says, write_run
+from PIL import Image
+
+from dtpt.report import WrittenReport, write_report
+
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def written(five_method_run: Path, tmp_path_factory: pytest.TempPathFactory) -> WrittenReport:
+    return write_report([five_method_run], tmp_path_factory.mktemp("report"))
+
+
+def browse(page: Path, profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        "--hide-scrollbars --enable-logging=stderr --v=0"
+    )
+    command = [CHROMIUM, *flags.split(), f"--user-data-dir={profile}", *arguments, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+class Outline(html.parser.HTMLParser):
+    """Collects tags, attributes and whether every tag is closed."""
+
+    VOID = frozenset({"meta", "img", "br", "link", "input", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attributes) -> None:
+        self.attributes.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes) -> None:
+        self.attributes.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+
+def outline(text: str) -> Outline:
+    parser = Outline()
+    parser.feed(text)
+    return parser
+
+
+def test_page_is_one_file_that_loads_nothing(written: WrittenReport) -> None:
+    text = written.page.read_text("utf-8")
+    found = outline(text)
+    assert found.open == []
+    loading = [
+        value
+        for tag, attributes in found.attributes
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "data", "poster", "srcset") and value
+    ]
+    assert all(value.startswith(("#", "data:image/")) for value in loading)
+    assert not re.search(r"url\((?!#)", text)
+    assert "@import" not in text
+    policies = [a["content"] for t, a in found.attributes if a.get("http-equiv")]
+    assert policies
+    assert policies[0].startswith("default-src 'none'")
+
+
+def test_every_figure_has_a_title_and_words(written: WrittenReport) -> None:
+    found = outline(written.page.read_text("utf-8"))
+    pictures = [a for tag, a in found.attributes if tag == "svg"]
+    assert len(pictures) == len(written.report.figures) > 8
+    ids = {a["id"] for _, a in found.attributes if a.get("id")}
+    for attributes in pictures:
+        assert attributes["role"] == "img"
+        assert set((attributes["aria-labelledby"] or "").split()) <= ids
+    named = [a["id"] for _, a in found.attributes if a.get("id")]
+    assert len(named) == len(set(named))
+
+
+def test_report_says_what_was_run_and_how_to_run_it_again(written: WrittenReport) -> None:
+    text = written.page.read_text("utf-8")
+    for part in (
+        "tiny",
+        "pets",
+        "renditions",
+        "dtpt eval --model tiny",
+        "dtpt report",
+        "seeds 0, 1",
+    ):
+        assert part in text
+    names = {path.name for path in written.files}
+    assert {"index.html", "card.md", "tables.md", "tables.tex", "tables.csv"} <= names
+    assert sum(path.suffix == ".svg" for path in written.files) == len(written.report.figures)
+    card = written.card.read_text("utf-8")
+    assert "## Limits" in card
+    assert "| D-TPT (λ = 10⁵) |" in card
+
+
+def test_foreign_text_cannot_become_markup(tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script>'
+    entry = dataset(f"folder:{evil}", samples=12)
+    run = write_run(
+        tmp_path / "run",
+        [entry],
+        random_says(),
+        model=f"m{evil}",
+        template=f"{evil} {{}}.",
+        classes=(evil, "a&b", 'c"d'),
+    )
+    made = write_report([run], tmp_path / "out")
+    text = made.page.read_text("utf-8")
+    assert text.count("<script>") == 1
+    assert "alert(&#34;x&#34;)" in text
+    assert "<script>" not in made.card.read_text("utf-8").replace("```", "").split("## Commands")[0]
+    outline(text)
+
+
+def test_unfinished_and_lonely_runs_give_a_report_that_says_so(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run",
+        [dataset(samples=6, methods=(("tpt", None),))],
+        random_says(),
+        done=lambda cell, index: "ok" if index < 3 else "",
+    )
+    text = write_report([run], tmp_path / "out").page.read_text("utf-8")
+    assert "3 of 6 pictures are evaluated" in text
+    assert "No mean over data sets is complete yet" in text
+    assert "incomplete: pets seed 0: 3 of 6" in text
+
+
+def test_mistakes_without_their_pictures_say_so(written: WrittenReport) -> None:
+    assert "picture not on this machine" in written.page.read_text("utf-8")
+
+
+@needs_chromium
+def test_browser_finds_no_error_and_runs_the_script(written: WrittenReport, tmp_path: Path) -> None:
+    done = browse(written.page, tmp_path / "profile", "--dump-dom")
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    assert 'data-ready="yes"' in done.stdout
+
+
+@needs_chromium
+def test_tables_sort_by_their_headings(written: WrittenReport, tmp_path: Path) -> None:
+    """The page's own script, with a click added; the copy's policy names the longer script."""
+    import base64
+    import hashlib
+
+    text = written.page.read_text("utf-8")
+    start, end = text.index("<script>") + 8, text.index("</script>")
+    click = 'document.querySelectorAll("#fine-grained thead button")[1].click();'
+    script = text[start:end] + click
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    changed = text[:start] + script + text[end:]
+    changed = re.sub(r"sha256-[^']+", f"sha256-{digest}", changed, count=1)
+    copy = tmp_path / "clicked.html"
+    copy.write_text(changed, "utf-8")
+    dom = browse(copy, tmp_path / "profile", "--dump-dom").stdout
+    table = dom[dom.index('id="fine-grained"') :]
+    table = table[: table.index("</table>")]
+    rows = table[table.index("<tbody>") :].split("<tr")[1:]
+    first = [float(re.search(r'data-v="([^"]+)"', row)[1]) for row in rows]
+    assert len(first) == 5
+    assert first == sorted(first, reverse=True)
+    assert 'aria-sort="descending"' in table
+
+
+@needs_chromium
+@pytest.mark.parametrize("size", ["1200,1600", "390,1600"])
+def test_screenshots_show_more_than_blank_paper(written, tmp_path: Path, size: str) -> None:
+    target = tmp_path / "page.png"
+    browse(written.page, tmp_path / "profile", f"--screenshot={target}", f"--window-size={size}")
+    with Image.open(target) as shot:
+        assert shot.width == int(size.partition(",")[0])
+        assert len(shot.convert("RGB").getcolors(maxcolors=2**24)) > 50

@@ -1,0 +1,81 @@
+"""The commands that a report prints give the runs they came from."""
+
+import shlex
+
+import pytest
+from handmade import FIVE, SHIFTED, TUNING, dataset, write_run
+
+from dtpt.methods import resolve_method
+from dtpt.report import Contender, gather
+from dtpt.report.repeat_commands import method_words, row_command, run_command
+from dtpt.runs.spec import MethodSpec
+
+
+def spec_of(tmp_path, sets, **named):
+    with gather([write_run(tmp_path, sets, lambda cell, i: (True, 0.5), **named)]) as gathered:
+        return gathered.sources[0]
+
+
+def asked(words, protocol):
+    """What `dtpt eval --method` makes of words on a set of a protocol."""
+    found = (resolve_method(word, protocol=protocol) for word in words)
+    return tuple(dict.fromkeys(MethodSpec(name=m.name, lambda_=m.lambda_) for m in found))
+
+
+BOTH = (("d-tpt", 1e5), ("d-tpt", 1e6), ("d-tpt@auto=0.9", None))
+CASES = {
+    "defaults that differ between families": (FIVE, SHIFTED),
+    "and a weight beside the default": ((*FIVE, ("d-tpt", 1e6)), (*SHIFTED, ("d-tpt", 1e6))),
+    "several weights and a strength": ((FIVE[2], *BOTH), (SHIFTED[2], *BOTH)),
+    "the default of one family written out": (
+        (("c-tpt", 50.0),),
+        (("c-tpt", 20.0), ("c-tpt", 50.0)),
+    ),
+    "the same everywhere": (FIVE, FIVE),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_methods_of_the_command_are_those_of_the_run(tmp_path, name) -> None:
+    fine, shifted = CASES[name]
+    sets = [dataset(methods=fine), dataset("sketches", family="natural-shifts", methods=shifted)]
+    spec = spec_of(tmp_path, sets).spec
+    words = method_words(spec)
+    for entry, protocol in zip(spec.datasets, ("fine-grained", "natural-shifts"), strict=True):
+        assert asked(words, protocol) == entry.methods
+
+
+def test_a_weight_that_was_given_is_in_the_command(tmp_path) -> None:
+    sets = [
+        dataset(methods=(*FIVE, ("d-tpt", 1e6))),
+        dataset("sketches", family="natural-shifts", methods=(*SHIFTED, ("d-tpt", 1e6))),
+    ]
+    assert "c-tpt,o-tpt,d-tpt@100000,d-tpt@1000000 " in run_command(spec_of(tmp_path, sets))
+
+
+def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
+    source = spec_of(
+        tmp_path,
+        [dataset(whole=100)],
+        tuning={**TUNING, "weight_decay": 0.5, "entropy": "mean-of"},
+        template="art of a {}.",
+        session={"data_root": "/my data", "environment": {}},
+    )
+    words = shlex.split(run_command(source))
+    for flag, value in (
+        ("--weight-decay", "0.5"),
+        ("--entropy", "mean-of"),
+        ("--template", "art of a {}."),
+        ("--data-root", "/my data"),
+        ("--output", str(tmp_path)),
+    ):
+        assert words[words.index(flag) + 1] == value
+    assert "--partial" in words
+    assert "--limit" not in words
+    assert "--steps" not in words  # as by default
+
+
+def test_one_row_can_be_computed_by_itself(five_methods) -> None:
+    (condition,) = five_methods.conditions
+    text = row_command(condition, ["pets", "cars"], contender=Contender("d-tpt", 1e5))
+    assert "--dataset pets,cars --method d-tpt@100000 --seed 0,1" in text
