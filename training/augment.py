@@ -30,7 +30,7 @@ def chance(count: int, probability: float, *, generator: Generator) -> Tensor:
 
 
 def sometimes(
-    x: Tensor, probability: float, change: Callable[[Tensor], Tensor], *, generator: Generator
+    x: Tensor, probability: float, *, change: Callable[[Tensor], Tensor], generator: Generator
 ) -> Tensor:
     """Apply `change` to a random part of the batch; the rest is not computed."""
     chosen = (torch.rand(x.shape[0], generator=generator) < probability).nonzero()[:, 0]
@@ -114,10 +114,10 @@ def restyle(rgba: Tensor, *, generator: Generator) -> Tensor:
     def penned(x: Tensor) -> Tensor:
         return _with_lines(x, generator=generator)
 
-    rgb = sometimes(rgb, 0.6, turned, generator=generator)
-    rgb = sometimes(rgb, 0.1, posterised, generator=generator)
-    rgb = sometimes(rgb, 0.1, _grey, generator=generator)
-    return sometimes(torch.cat([rgb, alpha], dim=1), 0.45, penned, generator=generator)
+    rgb = sometimes(rgb, 0.6, change=turned, generator=generator)
+    rgb = sometimes(rgb, 0.1, change=posterised, generator=generator)
+    rgb = sometimes(rgb, 0.1, change=_grey, generator=generator)
+    return sometimes(torch.cat([rgb, alpha], dim=1), 0.45, change=penned, generator=generator)
 
 
 def _grey(rgb: Tensor) -> Tensor:
@@ -226,14 +226,14 @@ def grounds(count: int, *, generator: Generator) -> Tensor:
         colours = torch.rand(2, count, 3, 1, 1, generator=generator)
         light = torch.rand(1, count, 1, 1, 1, generator=generator) < 0.75
         colours = torch.where(light, 0.45 + 0.55 * colours, colours)
-        mix = sometimes(x[:, :1] * 0, 0.7, patterned, generator=generator)
+        mix = sometimes(x[:, :1] * 0, 0.7, change=patterned, generator=generator)
         return colours[0] * (1 - mix) + colours[1] * mix
 
     def patterned(x: Tensor) -> Tensor:
         return _pattern(x.shape[0], generator=generator)
 
     white = torch.ones(count, 3, OUTPUT, OUTPUT)
-    return sometimes(white, 0.5, coloured, generator=generator)
+    return sometimes(white, 0.5, change=coloured, generator=generator)
 
 
 def degrade(rgb: Tensor, *, generator: Generator) -> Tensor:
@@ -249,13 +249,13 @@ def degrade(rgb: Tensor, *, generator: Generator) -> Tensor:
     def covered(x: Tensor) -> Tensor:
         return _cover(x, generator=generator)
 
-    rgb = sometimes(rgb, 0.18, smooth, generator=generator)
-    rgb = sometimes(rgb, 0.12, lambda x: smooth(x, 2), generator=generator)
-    rgb = sometimes(rgb, 0.2, faded, generator=generator)
-    rgb = sometimes(rgb, 0.03, lambda x: 1 - x, generator=generator)
-    rgb = sometimes(rgb, 0.07, _grey, generator=generator)
-    rgb = sometimes(rgb, 0.15, covered, generator=generator)
-    return sometimes(rgb, 0.3, noisy, generator=generator).clamp(0, 1)
+    rgb = sometimes(rgb, 0.18, change=smooth, generator=generator)
+    rgb = sometimes(rgb, 0.12, change=lambda x: smooth(x, 2), generator=generator)
+    rgb = sometimes(rgb, 0.2, change=faded, generator=generator)
+    rgb = sometimes(rgb, 0.03, change=lambda x: 1 - x, generator=generator)
+    rgb = sometimes(rgb, 0.07, change=_grey, generator=generator)
+    rgb = sometimes(rgb, 0.15, change=covered, generator=generator)
+    return sometimes(rgb, 0.3, change=noisy, generator=generator).clamp(0, 1)
 
 
 def _fade(rgb: Tensor, *, generator: Generator) -> Tensor:
@@ -280,8 +280,8 @@ def _cover(rgb: Tensor, *, generator: Generator) -> Tensor:
 def augment(
     first: Tensor,
     second: Tensor,
-    flippable: Tensor,
     *,
+    flippable: Tensor,
     still: float,
     hard: float,
     generator: Generator,

@@ -87,7 +87,7 @@ class Batches(IterableDataset[Batch]):
         pictures = augment(
             torch.from_numpy(self.artwork.pixels[first]),
             torch.from_numpy(self.artwork.pixels[second]),
-            torch.from_numpy(self.flippable[labels]).float(),
+            flippable=torch.from_numpy(self.flippable[labels]).float(),
             still=self.ramped(STILL_SHARE, step),
             hard=self.ramped(HARD_SHARE, step),
             generator=generator,

@@ -50,7 +50,7 @@ def image_features(model: Clip, drawn: npt.NDArray[np.uint8]) -> Tensor:
     )
 
 
-def zero_shot(model: Clip, images: Tensor, texts: Tensor) -> dict[str, float]:
+def zero_shot(model: Clip, images: Tensor, *, texts: Tensor) -> dict[str, float]:
     """Score image k against class k: accuracy, calibration error, mean confidence."""
     probabilities = (model.logit_scale * images @ texts.T).softmax(dim=1).numpy()
     labels = np.arange(len(texts))
@@ -82,7 +82,7 @@ def benchmark(
                 scores = zero_shot(
                     model,
                     torch.stack([images[c] for c in members]),
-                    torch.stack([texts[c] for c in members]),
+                    texts=torch.stack([texts[c] for c in members]),
                 )
                 results.setdefault(name, {})[kind] = scores
     return results

@@ -93,7 +93,7 @@ def rate_factor(step: int, settings: Settings) -> float:
 
 
 def make_optimizer(
-    model: InTraining, prototypes: torch.nn.Parameter, settings: Settings
+    model: InTraining, prototypes: torch.nn.Parameter, *, settings: Settings
 ) -> torch.optim.AdamW:
     """AdamW with three learning rates; norms, biases, embeddings and temperature do not decay."""
     groups: dict[tuple[float, float], list[Tensor]] = {(settings.text_rate, 0.0): [prototypes]}
@@ -124,7 +124,7 @@ def make_optimizer(
 class Trainer:
     """State of a run: model, optimizer, average, free vectors, bank of text features, step."""
 
-    def __init__(self, artwork: Artwork, tokenizer_json: bytes, settings: Settings) -> None:
+    def __init__(self, artwork: Artwork, tokenizer_json: bytes, *, settings: Settings) -> None:
         generator = torch.Generator().manual_seed(settings.seed)
         self.artwork, self.settings, self.step = artwork, settings, 0
         self.model = InTraining(new_model(tokenizer_json, generator=generator))
@@ -133,7 +133,7 @@ class Trainer:
         vectors = torch.randn(len(artwork.concepts), width, generator=generator)
         self.prototypes = torch.nn.Parameter(F.normalize(vectors, dim=1))
         self.bank = self.prototypes.detach().clone()
-        self.optimizer = make_optimizer(self.model, self.prototypes, settings)
+        self.optimizer = make_optimizer(self.model, self.prototypes, settings=settings)
         self.names = self.batches()
 
     @property
@@ -256,11 +256,11 @@ def run(
         if trainer.step % report_every == 0 or trainer.step == trainer.settings.steps:
             means = {key: sum(m[key] for m in measured) / len(measured) for key in measured[0]}
             seconds = (time.perf_counter() - since) / len(measured)
-            report(_entry(trainer, means, seconds))
+            report(_entry(trainer, means, seconds=seconds))
             measured, since = [], time.perf_counter()
 
 
-def _entry(trainer: Trainer, means: dict[str, float], seconds: float) -> dict[str, float]:
+def _entry(trainer: Trainer, means: dict[str, float], *, seconds: float) -> dict[str, float]:
     scale = trainer.model.clip.logit_scale
     return {
         "step": trainer.step,
@@ -298,7 +298,7 @@ def main() -> None:
     tokenizer_json = train_tokenizer(artwork.concepts)
     (folder / "tokenizer.json").write_bytes(tokenizer_json)
     (folder / "settings.json").write_text(json.dumps(asdict(settings), indent=1) + "\n")
-    trainer = Trainer(artwork, tokenizer_json, settings)
+    trainer = Trainer(artwork, tokenizer_json, settings=settings)
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
         trainer.load(checkpoint)

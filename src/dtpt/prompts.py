@@ -93,7 +93,7 @@ class PromptSet:
         """
         names = _clean_names(classes)
         layout = _read_template(template, model.tokenizer)
-        suffixes = [_suffix(name, layout, model.tokenizer) for name in names]
+        suffixes = [_suffix(name, layout, tokenizer=model.tokenizer) for name in names]
         batches = batch_by_length([len(suffix) for suffix in suffixes])
         words = [layout.prefix[i] for i in layout.tuned_prefix]
         words += [layout.rest[i] for i in layout.tuned_rest]
@@ -101,10 +101,10 @@ class PromptSet:
             names=names,
             template=template,
             prefix=torch.tensor(layout.prefix, device=model.device),
-            groups=tuple(_group(members, suffixes, model.device) for members in batches),
+            groups=tuple(_group(members, suffixes, device=model.device) for members in batches),
             tuned_prefix=layout.tuned_prefix,
             tuned_suffix=tuple(i - len(layout.rest) for i in layout.tuned_rest),
-            context=_initial_context(model, words, context),
+            context=_initial_context(model, words, given=context),
             duplicates=_duplicates(classes, suffixes),
         )
 
@@ -190,14 +190,14 @@ def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
     front_text = front.group(0) if front else ""
     back_text = back.group(0) if back else ""
     prefix, rest = tokenizer.encode(front_text), tokenizer.encode(back_text)
-    tuned_prefix = tuple(1 + i for i in _word_positions(front_text, prefix, tokenizer))
-    tuned_rest = tuple(_word_positions(back_text, rest, tokenizer))
+    tuned_prefix = tuple(1 + i for i in _word_positions(front_text, prefix, tokenizer=tokenizer))
+    tuned_rest = tuple(_word_positions(back_text, rest, tokenizer=tokenizer))
     if not tuned_prefix and not tuned_rest:
         raise PromptError(f"The template {template!r} has no word apart from the name to tune.")
     return _Layout(template, [tokenizer.start_id, *prefix], rest, tuned_prefix, tuned_rest)
 
 
-def _word_positions(text: str, tokens: list[int], tokenizer: Tokenizer) -> list[int]:
+def _word_positions(text: str, tokens: list[int], *, tokenizer: Tokenizer) -> list[int]:
     """Return the places of tokens that are (parts of) words; all if that cannot be told."""
     is_word: list[bool] = []
     pieces = re.findall(r"\w+|[^\w\s]+", text)
@@ -208,7 +208,7 @@ def _word_positions(text: str, tokens: list[int], tokenizer: Tokenizer) -> list[
     return [i for i, word in enumerate(is_word) if word]
 
 
-def _suffix(name: str, layout: _Layout, tokenizer: Tokenizer) -> list[int]:
+def _suffix(name: str, layout: _Layout, *, tokenizer: Tokenizer) -> list[int]:
     """Return the tokens behind the prefix of one class's prompt, end token included."""
     prompt = layout.template.replace("{}", name)
     tokens = tokenizer.encode(prompt)
@@ -250,7 +250,7 @@ def batch_by_length(lengths: Sequence[int]) -> list[list[int]]:
     return [order[begin:end] for begin, end in pairwise(cuts)]
 
 
-def _group(members: list[int], suffixes: list[list[int]], device: torch.device) -> SuffixGroup:
+def _group(members: list[int], suffixes: list[list[int]], *, device: torch.device) -> SuffixGroup:
     rows = [torch.tensor(suffixes[i]) for i in members]
     return SuffixGroup(
         classes=torch.tensor(members, device=device),
@@ -259,7 +259,7 @@ def _group(members: list[int], suffixes: list[list[int]], device: torch.device) 
     )
 
 
-def _initial_context(model: Clip, words: list[int], given: Tensor | None) -> Tensor:
+def _initial_context(model: Clip, words: list[int], *, given: Tensor | None) -> Tensor:
     expected = (len(words), model.config.text.width)
     if given is None:
         ids = torch.tensor(words, device=model.device)

@@ -87,7 +87,7 @@ SHORT = Settings(
 def test_a_short_run_learns_and_its_export_keeps_what_was_learnt(
     artwork, tokenizer_json, tmp_path, one_thread
 ):
-    trainer = Trainer(artwork, tokenizer_json, SHORT)
+    trainer = Trainer(artwork, tokenizer_json, settings=SHORT)
     log: list[dict[str, float]] = []
     run(trainer, workers=0, report_every=6, report=log.append)
     assert [entry["step"] for entry in log] == [6, 12, 18, 24, 30, 36]
@@ -116,13 +116,13 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(
     artwork, tokenizer_json, tmp_path, one_thread
 ):
     settings = Settings(steps=4, decay_from=3, warmup=2, joint_from=3, concepts=3, per_concept=2)
-    whole = Trainer(artwork, tokenizer_json, settings)
+    whole = Trainer(artwork, tokenizer_json, settings=settings)
     run(whole, workers=0, report_every=4, report=lambda _: None)
-    first = Trainer(artwork, tokenizer_json, settings)
+    first = Trainer(artwork, tokenizer_json, settings=settings)
     for step in range(2):
         first.advance(first.batches().batch(step))
     first.save(tmp_path / "half.pt")
-    second = Trainer(artwork, tokenizer_json, settings)
+    second = Trainer(artwork, tokenizer_json, settings=settings)
     second.load(tmp_path / "half.pt")
     run(second, workers=0, report_every=4, report=lambda _: None)
     for name, weights in whole.average.model.state_dict().items():
@@ -130,7 +130,7 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(
 
 
 def test_batches_depend_on_seed_and_step_only(artwork, tokenizer_json):
-    trainer = Trainer(artwork, tokenizer_json, SHORT)
+    trainer = Trainer(artwork, tokenizer_json, settings=SHORT)
     stream = trainer.batches()
     again = stream.batch(7)
     assert torch.equal(stream.batch(7).pictures, again.pictures)
@@ -141,7 +141,7 @@ def test_batches_depend_on_seed_and_step_only(artwork, tokenizer_json):
 def test_every_picture_of_a_batch_shows_the_concept_of_its_label(artwork, tokenizer_json):
     stream = batches.Batches(
         artwork,
-        Trainer(artwork, tokenizer_json, SHORT).model.clip.tokenizer,
+        Trainer(artwork, tokenizer_json, settings=SHORT).model.clip.tokenizer,
         seed=3,
         concepts=4,
         per_concept=3,
@@ -161,7 +161,7 @@ def test_augmentation_keeps_shape_and_range_and_varies(artwork):
         augment.augment(
             drawings,
             drawings,
-            torch.ones(8),
+            flippable=torch.ones(8),
             still=0.0,
             hard=1.0,
             generator=torch.Generator().manual_seed(seed),
@@ -264,7 +264,7 @@ def test_the_record_of_a_continued_run_holds_every_step_once():
 
 
 def test_folding_the_extra_norm_does_not_change_image_features(artwork, tokenizer_json):
-    trainer = Trainer(artwork, tokenizer_json, SHORT)
+    trainer = Trainer(artwork, tokenizer_json, settings=SHORT)
     for step in range(2):
         trainer.advance(trainer.batches().batch(step))
     pictures = trainer.batches().batch(9).pictures

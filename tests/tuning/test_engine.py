@@ -71,7 +71,7 @@ def test_cut_and_shared_prefix_give_the_features_of_the_padded_prompts(clips):
     for template in TEMPLATES:
         prompts = PromptSet.build(model, NAMES, template=template)
         encoder = PromptEncoder(model, prompts)
-        padded = text_features(model, prompts, prompts.context)
+        padded = text_features(model, prompts, context=prompts.context)
         torch.testing.assert_close(encoder.encode(prompts.context), padded, rtol=0, atol=1e-12)
         whole = model.encode_text([template.replace("{}", name) for name in NAMES])
         torch.testing.assert_close(whole, padded, rtol=0, atol=1e-12)

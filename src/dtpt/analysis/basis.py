@@ -35,7 +35,7 @@ def first_axis_along(direction: Tensor) -> Tensor:
 
     Example:
         >>> turned = torch.tensor([[3.0, 4.0]]) @ first_axis_along(torch.tensor([3.0, 4.0]))
-        >>> turned.round(decimals=5).tolist()
+        >>> turned.abs().round(decimals=5).tolist()
         [[5.0, 0.0]]
     """
     unit = _unit(direction)

@@ -1,8 +1,8 @@
 """Dominant dimensions of both modalities and the spread of every dimension (figure 2).
 
-TDD and IDD are the dimensions with the largest mean |value| over classes and over images
-(protocol.md, question 12). Images come one by one, so what can be summed is summed; only quantiles
-need the features themselves, of a bounded number of images.
+TDD and IDD are the dimensions with the largest mean |value| over classes and over images. Images
+come one by one, so what can be summed is summed; only quantiles need the features themselves, of a
+bounded number of images.
 """
 
 import numpy as np

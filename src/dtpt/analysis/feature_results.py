@@ -44,7 +44,7 @@ class DominantDimension:
     Attributes:
         modality: Whose features.
         index: Of the dimension.
-        sign: +1 or -1, of the mean value; DEM lowers only a positive one (protocol.md, 4).
+        sign: +1 or -1, of the mean value; DEM lowers only a positive one.
         mean: Mean value over classes or images.
         mean_absolute: Mean |value|.
         norm_share: Share of the squared norm that this dimension carries, over all features.

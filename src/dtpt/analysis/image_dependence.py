@@ -1,9 +1,9 @@
 """How much of a method's update depends on the image at all?
 
 The first AdamW step from an empty state is -lr · g / (|g| + ε) per coordinate: only the signs of
-g = g_entropy + λ g_regulariser count (protocol.md, section 1). g_regulariser is the same for every
-image of a class list; once it wins the signs, every image gets the same context, and a *static*
-context, tuned once by the regulariser alone, does the same at no cost per image.
+g = g_entropy + λ g_regulariser count. g_regulariser is the same for every image of a class list;
+once it wins the signs, every image gets the same context, and a *static* context, tuned once by the
+regulariser alone, does the same at no cost per image.
 """
 
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ def _mean_score(seeds: Sequence[MethodScore]) -> MethodScore:
 
 
 def without_dominant(dataset: str, scores: Sequence[MethodScore]) -> tuple[WithoutDominant, ...]:
-    """Put every method that was also run without TDD and without IDD beside those (F21, F22)."""
+    """Put every method that was also run without TDD and without IDD beside those."""
     known = {(score.method, score.lambda_): score for score in scores}
     found = []
     for (method, lambda_), score in known.items():

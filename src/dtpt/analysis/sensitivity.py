@@ -3,8 +3,7 @@
     s_m = KL(p_m ‖ q),   q = softmax(τ · T v),   p_m the same with coordinate m set to 0
 
 Setting t_m or v_m to 0 removes the same product t_m v_m from the logit, so without normalising
-again there is one chart for both modalities; two charts need the masked side normalised again
-(protocol.md, question 13).
+again there is one chart for both modalities; two charts need the masked side normalised again.
 """
 
 from collections.abc import Iterator

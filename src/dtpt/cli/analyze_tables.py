@@ -46,7 +46,7 @@ def dominant_table(entry: "DatasetAnalysis") -> Table:
 
 
 def gap_table(entry: "DatasetAnalysis") -> Table:
-    """The modality gap and the dimensions that carry it."""
+    """Print the modality gap and the dimensions that carry it."""
     gap = entry.gap
     carriers = ", ".join(f"{s.dimension}: {percent(s.share)} %" for s in gap.shares[:SHOWN])
     rows = [
@@ -60,7 +60,7 @@ def gap_table(entry: "DatasetAnalysis") -> Table:
 
 
 def sensitivity_table(entry: "DatasetAnalysis") -> Table:
-    """The most sensitive dimensions under the three ways of masking."""
+    """Print the most sensitive dimensions under the three ways of masking."""
     names = {
         "product": "either side, not normalised again",
         "text": "text, normalised again",
@@ -178,7 +178,7 @@ def closing_lines(analysis: "Analysis") -> list[str]:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A fraction in percent."""
+    """Write a fraction in percent."""
     return f"{100 * share:.{digits}f}"
 
 

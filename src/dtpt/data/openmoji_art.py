@@ -140,7 +140,7 @@ def _plain(ref: OpenMojiRef) -> Image.Image:
 
 
 def _rotated(ref: OpenMojiRef) -> Image.Image:
-    """Turned by 8 to 25 degrees to either side."""
+    """Turn by 8 to 25 degrees to either side."""
     random = ref.generator()
     angle = random.uniform(8, 25) * random.choice((-1, 1))
     centre = _VIEWBOX / 2

@@ -54,7 +54,7 @@ def algorithm_1(
     initial = confident = None
     for _ in range(steps if method.method.tunes else 0):
         # CLIP procedure
-        text = text_features(model, prompts, context)
+        text = text_features(model, prompts, context=context)
         logits = class_logits(views, text, logit_scale=tau)  # (N, C)
         # TPT procedure
         if confident is None or initial is None:
@@ -69,13 +69,13 @@ def algorithm_1(
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     with torch.no_grad():
-        text = text_features(model, prompts, context)
+        text = text_features(model, prompts, context=context)
         return class_logits(views[0], text, logit_scale=tau).softmax(dim=-1)
 
 
-def text_features(model: Clip, prompts: PromptSet, context: Tensor) -> Tensor:
+def text_features(model: Clip, prompts: PromptSet, *, context: Tensor) -> Tensor:
     """Return normalised text features (C, D) from prompts padded to the model's whole context."""
-    embeddings, end = _padded_embeddings(model, prompts, context)
+    embeddings, end = _padded_embeddings(model, prompts, context=context)
     tower, length = model.text, embeddings.shape[1]
     mask = torch.ones(length, length, dtype=torch.bool, device=context.device).tril()
     states = tower.transformer(embeddings + tower.positional_embedding, mask)  # (C, L, W)
@@ -84,7 +84,9 @@ def text_features(model: Clip, prompts: PromptSet, context: Tensor) -> Tensor:
     return F.normalize(features, dim=-1)
 
 
-def _padded_embeddings(model: Clip, prompts: PromptSet, context: Tensor) -> tuple[Tensor, Tensor]:
+def _padded_embeddings(
+    model: Clip, prompts: PromptSet, *, context: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return (C, L, W) embeddings with the context in place, and (C,) places of the end tokens."""
     count, length = len(prompts.names), model.config.text.context_length
     tokens = torch.zeros(count, length, dtype=torch.long, device=context.device)

@@ -42,8 +42,8 @@ def find_mode(views: "Tensor", *, affinity: "Tensor") -> "Tensor":
     weights = views.new_full((len(views),), 1 / len(views))
     mode = views[0]
     for _ in range(ROUNDS):
-        weights = _weigh(weights, density(views, mode, spread), affinity)
-        mode = _shift(mode, views, spread, weights=weights)
+        weights = _weigh(weights, density(views, mode, spread=spread), affinity=affinity)
+        mode = _shift(mode, views, spread=spread, weights=weights)
     return mode
 
 
@@ -58,12 +58,12 @@ def squared_bandwidths(views: "Tensor") -> "Tensor":
     return (closest.mean(dim=1) / 2).clamp_min(1e-12)
 
 
-def density(views: "Tensor", mode: "Tensor", spread: "Tensor") -> "Tensor":
+def density(views: "Tensor", mode: "Tensor", *, spread: "Tensor") -> "Tensor":
     """Return each view's Gaussian density (N,) at the mode."""
     return (-(views - mode).square().sum(dim=-1) / (2 * spread)).exp()
 
 
-def _weigh(weights: "Tensor", near: "Tensor", affinity: "Tensor") -> "Tensor":
+def _weigh(weights: "Tensor", near: "Tensor", *, affinity: "Tensor") -> "Tensor":
     for _ in range(STEPS):
         before = weights
         weights = ((near + AFFINITY * (affinity @ weights)) / SHARPNESS).softmax(dim=-1)
@@ -72,10 +72,10 @@ def _weigh(weights: "Tensor", near: "Tensor", affinity: "Tensor") -> "Tensor":
     return weights
 
 
-def _shift(mode: "Tensor", views: "Tensor", spread: "Tensor", *, weights: "Tensor") -> "Tensor":
+def _shift(mode: "Tensor", views: "Tensor", *, spread: "Tensor", weights: "Tensor") -> "Tensor":
     for _ in range(STEPS):
         before = mode
-        mode = (weights * density(views, mode, spread)) @ views  # (D,)
+        mode = (weights * density(views, mode, spread=spread)) @ views  # (D,)
         mode = mode / mode.norm().clamp_min(1e-12)
         if float((mode - before).norm()) < ENOUGH:
             break

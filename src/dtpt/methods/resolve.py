@@ -93,7 +93,7 @@ def resolve_method(
         return spec
     if isinstance(spec, Method):
         return _resolved(
-            spec, (), weight=_choose_lambda(spec, lambda_, protocol), protocol=protocol
+            spec, (), weight=_choose_lambda(spec, lambda_, protocol=protocol), protocol=protocol
         )
     if not isinstance(spec, str):
         raise MethodError(f"A method is a name or a Method, not {spec!r}.")
@@ -101,11 +101,11 @@ def resolve_method(
     base, *suffixes = body.split("+")
     method = find_method(base)
     modifiers = tuple(find_modifier(suffix) for suffix in suffixes)
-    _check_read_outs(spec, method, modifiers)
+    _check_read_outs(spec, method, modifiers=modifiers)
     if at and written.startswith("auto"):
         return _resolved(method, modifiers, weight=_strength(written, method), protocol=protocol)
     chosen = _parse_number(written, spec) if at else lambda_
-    weight = _choose_lambda(method, chosen, protocol)
+    weight = _choose_lambda(method, chosen, protocol=protocol)
     return _resolved(method, modifiers, weight=weight, protocol=protocol)
 
 
@@ -156,7 +156,7 @@ def find_modifier(suffix: str) -> Modifier:
     return MODIFIERS[suffix]
 
 
-def _check_read_outs(spec: str, method: Method, modifiers: tuple[Modifier, ...]) -> None:
+def _check_read_outs(spec: str, method: Method, *, modifiers: tuple[Modifier, ...]) -> None:
     """Refuse two ways of reading one answer from many views."""
     given = [modifier.name for modifier in modifiers if modifier.read_out is not None]
     if method.read_out is not None and given:
@@ -185,7 +185,7 @@ def _parse_number(text: str, where: str) -> float:
         raise MethodError(f"{text!r} in {where!r} is not a number.") from None
 
 
-def _choose_lambda(method: Method, lambda_: float | None, protocol: str) -> float | None:
+def _choose_lambda(method: Method, lambda_: float | None, *, protocol: str) -> float | None:
     if not method.is_regularised or method.static:
         if lambda_ is not None:
             raise MethodError(

@@ -67,7 +67,9 @@ class PromptEncoder:
     def encode(self, point: Tensor) -> Tensor:
         """Return normalised text features (C, D) at a context, in class order, without a graph."""
         prefix = self._prefix(point)
-        return self._in_class_order([self._encode_chunk(c, point, prefix) for c in self._chunks])
+        return self._in_class_order(
+            [self._encode_chunk(c, point, prefix=prefix) for c in self._chunks]
+        )
 
     @torch.no_grad()
     def encode_many(self, contexts: Tensor) -> Tensor:
@@ -82,7 +84,7 @@ class PromptEncoder:
         prefix = self.tower.prefix(embeddings)
         features = contexts.new_empty(count, len(self.prompts.names), self.embed_dim)
         for chunk in self._chunks:
-            part = self._encode_chunk_at(chunk, contexts, prefix)
+            part = self._encode_chunk_at(chunk, contexts, prefix=prefix)
             features[:, chunk.classes] = part  # (B, G, D)
         return features
 
@@ -98,7 +100,7 @@ class PromptEncoder:
             embeddings = embeddings.index_copy(0, rows, context[: len(tuned)])
         return self.tower.prefix(embeddings.unsqueeze(0))  # (1, P, W)
 
-    def _encode_chunk(self, chunk: _Chunk, context: Tensor, prefix: Prefix) -> Tensor:
+    def _encode_chunk(self, chunk: _Chunk, context: Tensor, *, prefix: Prefix) -> Tensor:
         """Return (G, D) normalised features of one chunk."""
         embeddings = chunk.embeddings
         tuned = torch.tensor(self.prompts.tuned_suffix, device=context.device, dtype=torch.long)
@@ -110,7 +112,7 @@ class PromptEncoder:
             embeddings = embeddings.index_put((rows, places), words)
         return F.normalize(self.tower(embeddings, chunk.end, prefix=prefix), dim=-1)
 
-    def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, prefix: Prefix) -> Tensor:
+    def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, *, prefix: Prefix) -> Tensor:
         """Return (B, G, D) features of one chunk at B contexts (B, n, W)."""
         count, group = len(contexts), len(chunk.embeddings)
         embeddings = chunk.embeddings.repeat(count, 1, 1, 1)  # (B, G, S, W)
@@ -158,7 +160,7 @@ class Linearisation:
         for chunk in encoder._chunks:
             left -= chunk.embeddings.shape[0] * chunk.embeddings.shape[1] * encoder.bytes_per_token
             with torch.set_grad_enabled(left >= 0):
-                part = encoder._encode_chunk(chunk, self._context, self._leaf)
+                part = encoder._encode_chunk(chunk, self._context, prefix=self._leaf)
             self._kept.append(part if left >= 0 else None)
             parts.append(part.detach())
         self.features = encoder._in_class_order(parts)
@@ -181,7 +183,7 @@ class Linearisation:
 
     def _recompute(self, chunk: _Chunk) -> Tensor:
         with torch.enable_grad():
-            return self._encoder._encode_chunk(chunk, self._context, self._leaf)
+            return self._encoder._encode_chunk(chunk, self._context, prefix=self._leaf)
 
     def _through_prefix(self, gradients: list[Tensor]) -> Tensor:
         if not self._encoder.prompts.tuned_prefix:

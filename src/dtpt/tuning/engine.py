@@ -363,7 +363,7 @@ class Episode:
             if modifier.logits is not None:
                 logits = modifier.logits(logits, self._zero_shot)
         probabilities = torch.softmax(logits, dim=-1)
-        _refuse_infinite(probabilities, method, tuned.weight)
+        _refuse_infinite(probabilities, method, weight=tuned.weight)
         of_context = method.method.parameter == "context"
         context = tuned.point if of_context else self._tuner.prompts.context
         return Outcome(
@@ -384,7 +384,9 @@ def _check(view_features: Tensor, *, dimensions: int) -> None:
         raise MethodError("View features contain numbers that are not finite.")
 
 
-def _refuse_infinite(probabilities: Tensor, method: ResolvedMethod, weight: float | None) -> None:
+def _refuse_infinite(
+    probabilities: Tensor, method: ResolvedMethod, *, weight: float | None
+) -> None:
     if not bool(torch.isfinite(probabilities).all()):
         given = "" if weight is None else f" with lambda {weight:g}"
         raise MethodError(
