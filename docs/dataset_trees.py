@@ -1,0 +1,84 @@
+"""Draw the folder trees and the table of `docs/data.md` from the catalogue of data sets.
+
+`python docs/dataset_trees.py` brings the page up to date; a test compares the two. The page is kept
+in the repository, because people read it where the site is not built.
+"""
+
+import re
+from pathlib import Path
+
+from dtpt.data.named_sets import NAMED_SETS, CatalogEntry, Layout, catalog_entry
+
+PAGE = Path(__file__).with_name("data.md")
+_MARKED = re.compile(r"<!-- made: (table|tree) ?(\S*) -->\n(?:.*?\n)??<!-- end -->", re.DOTALL)
+_LABELS = {
+    "split": "split file",
+    "variants": "variant list",
+    "wnid-folders": "folders, by WordNet id",
+    "number-folders": "folders, by class number",
+}
+
+
+def sets_table() -> str:
+    """Return the table of all named sets: name, size, where labels come from, AugMix."""
+    rows = ["| name | set | classes | test pictures | labels from | AugMix |", "|" + " --- |" * 6]
+    for name in NAMED_SETS:
+        entry = catalog_entry(name)
+        rows.append(
+            f"| `{name}` | {entry.title} | {len(entry.classes):,} | {entry.images:,} | "
+            f"{_LABELS[entry.kind]} | {'yes' if entry.augmix else 'no'} |"
+        )
+    return "\n".join(rows)
+
+
+def trees(name: str) -> str:
+    """Return the trees of a set in all layouts, as a block of text.
+
+    Example:
+        >>> print(trees("eurosat"))
+        ```text
+        eurosat/                                  CoOp's layout
+            split_zhou_EuroSAT.json
+            2750/
+                the pictures that the file lists
+        <BLANKLINE>
+        eurosat/                                  TPT's layout
+            split_zhou_EuroSAT.json
+            the pictures that the file lists
+        ```
+    """
+    entry = catalog_entry(name)
+    return "\n".join(["```text", "\n\n".join(tree(entry, place) for place in entry.layouts), "```"])
+
+
+def tree(entry: CatalogEntry, place: Layout) -> str:
+    """Return one layout: folders end in a slash, what lies in them is indented by four."""
+    owners = {"coop": "CoOp's layout", "tpt": "TPT's layout", "original": "as the archive unpacks"}
+    lines = [f"{place.folder + '/':<54}{owners[place.layout]}"]
+    if entry.split:
+        lines.append(f"    {entry.split}")
+    if place.images:
+        lines.append(f"    {place.images}/")
+    indent = " " * (8 if place.images else 4)
+    if entry.folders:
+        lines += [f"{indent}{entry.folders[0]}/", f"{indent}{entry.folders[1]}/", f"{indent}..."]
+        lines[-1] += f" {len(entry.folders):,} folders of pictures"
+    else:
+        lines.append(f"{indent}the pictures that the file lists")
+    return "\n".join(lines)
+
+
+def brought_up_to_date(text: str) -> str:
+    """Return the page with every marked part drawn anew."""
+
+    def drawn(match: re.Match[str]) -> str:
+        kind, name = match[1], match[2]
+        content = sets_table() if kind == "table" else trees(name)
+        return f"<!-- made: {kind}{' ' + name if name else ''} -->\n{content}\n<!-- end -->"
+
+    return _MARKED.sub(drawn, text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(brought_up_to_date(PAGE.read_text("utf-8")), "utf-8")
+    print(f"{PAGE.name}: {len(NAMED_SETS)} sets")

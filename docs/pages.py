@@ -1,0 +1,154 @@
+"""Gather the pages of the documentation site: `python docs/pages.py build/docs`.
+
+The Markdown files of this folder and of the repository's root are copied; the references of the
+command line and of the Python API are made from the code and never committed. What comes out is a
+plain folder, from which MkDocs (and whatever else reads `mkdocs.yml`) builds the site.
+"""
+
+import inspect
+import json
+import re
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Files outside of docs/ that are pages too, by the name that they get on the site.
+ROOT_PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+    "training/README.md": "training.md",
+}
+COPIED = ("*.md", "*.svg", "*.json", "*.css")
+# Modules of the API reference, in the order of the data: name, what it is for.
+MODULES = {
+    "dtpt": "The names that most programs need.",
+    "dtpt.metrics": "Calibration and selective prediction; needs no model.",
+    "dtpt.methods": "The methods, and how a name becomes one.",
+    "dtpt.data": "Data sets.",
+    "dtpt.views": "The views of a picture.",
+    "dtpt.tuning": "The engine.",
+    "dtpt.runs": "Evaluation that can be stopped and continued.",
+    "dtpt.analysis": "What the paper computes beside its tables.",
+    "dtpt.errors": "Everything that is raised on purpose.",
+}
+_PLAIN = "    options:\n      members: false\n      show_bases: false\n"
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def write_pages(target: Path) -> None:
+    """Fill a folder, which is emptied first, with every page and picture of the site."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for pattern in COPIED:
+        for path in sorted((ROOT / "docs").glob(pattern)):
+            shutil.copyfile(path, target / path.name)
+    for page in target.glob("*.md"):
+        page.write_text(site_links(page.read_text("utf-8"), folder="docs"), "utf-8")
+    for source, name in ROOT_PAGES.items():
+        text = (ROOT / source).read_text("utf-8")
+        folder = str(Path(source).parent)
+        (target / name).write_text(site_links(text, folder=folder), "utf-8")
+    (target / "cli.md").write_text(command_reference(), "utf-8")
+    (target / "results.md").write_text(results_page(), "utf-8")
+    (target / "results.schema.json").write_text(results_schema(), "utf-8")
+    (target / "api").mkdir()
+    for module, purpose in MODULES.items():
+        (target / "api" / f"{module}.md").write_text(api_page(module, purpose), "utf-8")
+
+
+def site_links(text: str, *, folder: str) -> str:
+    """Point links between files of the repository at the pages of the site.
+
+    Args:
+        text: Markdown with links relative to `folder`.
+        folder: Of the file, relative to the repository's root.
+
+    Returns:
+        The same text; links to files that are no page (source code) become plain words.
+
+    Example:
+        >>> site_links("[a](../SECURITY.md#how) [b](../src/dtpt/files.py)", folder="docs")
+        '[a](security.md#how) b'
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        words, address, anchor = match[1], match[2], match[3] or ""
+        if ":" in address:
+            return match[0]
+        place = (ROOT / folder / address).resolve()
+        page = ROOT_PAGES.get(place.relative_to(ROOT).as_posix())
+        if page is None and place.parent == ROOT / "docs" and place.is_file():
+            page = place.name
+        return f"[{words}]({page}{anchor})" if page else words
+
+    return _LINK.sub(replaced, text)
+
+
+def command_reference() -> str:
+    """Return the reference of all commands and options, as their own help has it."""
+    from dtpt.cli.main import app
+
+    text = app.generate_docs(output_format="markdown")
+    commands = re.sub(r"## Table of Contents\n.*?(?=\*\*Commands)", "", text, flags=re.DOTALL)
+    commands = commands.replace("][", "]\\[")  # [+modifier][@lambda] is no link
+    return commands.replace("# dtpt\n", "# Command line\n", 1)
+
+
+def results_page() -> str:
+    """Return the description of results.json: every record of the module that writes it."""
+    from dtpt.runs import results
+
+    records = [
+        name
+        for name, value in vars(results).items()
+        if isinstance(value, type) and value.__module__ == results.__name__ and name[0] != "_"
+    ]
+    records.sort(key=lambda name: name != "Results")  # the whole file first
+    lines = [
+        "# results.json",
+        "",
+        "`dtpt eval`, `sweep` and `merge` write this file beside the rows of a run; `dtpt export` "
+        "writes it again. All numbers are fractions (NLL in nats). The same as a JSON schema: "
+        "[results.schema.json](results.schema.json).",
+    ]
+    return "\n".join([*lines, *(f"\n::: dtpt.runs.results.{name}\n{_PLAIN}" for name in records)])
+
+
+def results_schema() -> str:
+    """Return the JSON schema of results.json."""
+    from dtpt.runs.results import Results
+
+    schema = Results.model_json_schema(by_alias=True, mode="serialization")
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def api_page(module: str, purpose: str) -> str:
+    """Return a page that asks mkdocstrings for every public name of a module."""
+    lines = [f"# `{module}`", "", purpose, ""]
+    for name in public_names(module):
+        lines += [f"::: {module}.{name}", ""]
+    return "\n".join(lines)
+
+
+def public_names(module: str) -> list[str]:
+    """Return what a module offers: its `__all__`, or else the classes that it defines.
+
+    Example:
+        >>> public_names("dtpt.views")
+        ['ViewRecipe', 'make_views']
+    """
+    loaded = import_module(module)
+    defined = [
+        name
+        for name, value in inspect.getmembers(loaded, inspect.isclass)
+        if value.__module__ == module
+    ]
+    return [name for name in getattr(loaded, "__all__", defined) if name != "__version__"]
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))

@@ -1,0 +1,25 @@
+"""The code of the documentation that no test runs, and why: one table.
+
+A block is named by its page and some of its words; `*` stands for all blocks of a page.
+"""
+
+NETWORK = "downloads something"
+WEIGHTS = "needs the weights of a real CLIP, which are downloaded"
+HOURS = "takes minutes to hours"
+ITSELF = "runs or builds everything, of which this test is a part"
+SIGNATURES = "signatures, not a program"
+LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading compares with both"
+
+NOT_RUN: dict[tuple[str, str], str] = {
+    ("CONTRIBUTING.md", "make test"): ITSELF,
+    ("README.md", "make demo"): ITSELF,
+    ("README.md", "pip install"): NETWORK,
+    ("README.md", 'dtpt.load_model("ViT-B-16/openai")'): WEIGHTS,
+    ("README.md", "dtpt eval   --model ViT-B-16/openai"): WEIGHTS,
+    ("docs/architecture.md", "*"): SIGNATURES,
+    ("docs/findings.md", "*"): HOURS,
+    ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
+    ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,
+    ("docs/pocket.md", "*"): HOURS,
+    ("training/README.md", "*"): HOURS,
+}

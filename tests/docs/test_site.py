@@ -1,0 +1,95 @@
+"""The pages hang together: links lead somewhere, the site builds, made parts are up to date."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dataset_trees
+import pages
+import pytest
+from run_page import PAGES
+
+from dtpt.data.named_sets import NAMED_SETS, catalog_entry
+from dtpt.data.places import standing_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+BUILD = """
+import sys
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+build(load_config(sys.argv[1], docs_dir=sys.argv[2], site_dir=sys.argv[3], strict=True))
+"""
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"\s", "-", heading) for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_inside_the_repository_lead_somewhere(page):
+    path = ROOT / page
+    for target in LINK.findall(without_code(path.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        place = (path.parent / file).resolve() if file else path
+        assert place.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(place), f"{page}: {target}"
+
+
+def test_the_site_builds_offline_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
+    pytest.importorskip("mkdocs")
+    pages.write_pages(tmp_path / "docs")
+    words = [str(ROOT / "mkdocs.yml"), str(tmp_path / "docs"), str(tmp_path / "site")]
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, *words], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for page in (tmp_path / "site").rglob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|img|link)[^>]*(?:src|href)=\"(https?:[^\"]*)", page.read_text()
+        )
+        assert loaded == [], page.name
+    assert "dtpt datasets check" in (tmp_path / "site" / "cli.html").read_text()
+    assert "calibration_report" in (tmp_path / "site" / "api" / "dtpt.html").read_text()
+
+
+def test_trees_and_sizes_on_the_page_of_data_sets_are_those_of_the_catalogue():
+    text = dataset_trees.PAGE.read_text("utf-8")
+    assert dataset_trees.brought_up_to_date(text) == text, "run: python docs/dataset_trees.py"
+    assert set(re.findall(r"made: tree (\S+)", text)) == set(NAMED_SETS)
+
+
+LAYOUTS = [(name, k) for name in NAMED_SETS for k in range(len(catalog_entry(name).layouts))]
+
+
+@pytest.mark.parametrize(("name", "which"), LAYOUTS)
+def test_a_set_is_found_where_its_tree_is_drawn(name, which, tmp_path):
+    entry = catalog_entry(name)
+    drawn = dataset_trees.tree(entry, entry.layouts[which]).splitlines()
+    top = tmp_path / drawn[0].split("  ")[0]
+    top.mkdir(parents=True)
+    folder = top
+    for line in drawn[1:]:
+        item = line.strip()
+        if item.endswith("/"):
+            parent = folder if line.startswith("        ") else top
+            (parent / item).mkdir()
+            folder = parent / item if not entry.folders else parent
+        elif " " not in item:
+            (top / item).write_text("{}")
+    found = standing_folder(entry, tmp_path)
+    assert found is not None
+    assert found.is_relative_to(top)
