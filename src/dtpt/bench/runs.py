@@ -92,7 +92,7 @@ def measure(folder: Path, dataset: "Dataset", *, clip: "Clip", views: int) -> Me
         options = base.model_copy(
             update=changes | ({"limit": 1, "views": 2} if name == "warm-up" else {})
         )
-        seconds[name], encoded[name] = _timed(options, clip, dataset, cache=cache)
+        seconds[name], encoded[name] = _timed(options, clip, dataset=dataset, cache=cache)
     return Measurement(
         one_method_seconds=seconds["one"] / images,
         five_methods_seconds=seconds["five"] / images,
@@ -106,7 +106,7 @@ def measure(folder: Path, dataset: "Dataset", *, clip: "Clip", views: int) -> Me
 
 
 def _timed(
-    options: "EvalOptions", clip: "Clip", dataset: "Dataset", *, cache: Path
+    options: "EvalOptions", clip: "Clip", *, dataset: "Dataset", cache: Path
 ) -> tuple[float, int]:
     """Evaluate with a cache of its own; return seconds and encoded images."""
     from dtpt.runs import evaluate
