@@ -20,12 +20,13 @@ from dtpt.errors import RunError
 from dtpt.runs import Results, open_run
 
 
-def command(world, output, *more, name="eval", workers=0):
+def command(world, output, *more, name="eval"):
     pictures = () if "--dataset" in more else ("--dataset", f"folder:{world / 'pictures'}")
+    workers = () if "--workers" in more else ("--workers", "0")
     return [
         *(sys.executable, "-c", PROGRAM, name),
-        *("--model", f"local-dir:{world / 'tiny'}", *pictures),
-        *("--views", "4", "--workers", str(workers), "--output", str(output), *more),
+        *("--model", f"local-dir:{world / 'tiny'}", *pictures, *workers),
+        *("--views", "4", "--output", str(output), *more),
     ]
 
 
@@ -33,9 +34,9 @@ def environment(world):
     return {**os.environ, "DTPT_CACHE": str(world / "cache"), "OMP_NUM_THREADS": "1"}
 
 
-def start(world, output, *more, workers=0, **named):
+def start(world, output, *more, **named):
     return subprocess.Popen(
-        command(world, output, *more, workers=workers),
+        command(world, output, *more),
         env=environment(world),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -52,22 +53,45 @@ def rows_in(path):
         return 0
 
 
+def session_members(session):
+    """Process ids of all that is left of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to look at processes")
 @pytest.mark.parametrize(
-    ("sent", "code", "workers"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 1)]
+    ("sent", "code", "more"),
+    [
+        (signal.SIGINT, 130, ("--workers", "1")),
+        (signal.SIGTERM, 143, ("--replicas", "2", "--workers", "1")),
+    ],
 )
-def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code, workers):
+def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code, more):
     # Ten seeds make the run long enough that the signal comes in its middle on any machine.
-    work = ("--method", "tpt,d-tpt", "--seed", ",".join(map(str, range(10))))
-    process = start(world, tmp_path, *work, workers=workers, start_new_session=True)
-    deadline = time.monotonic() + 60
+    work = ("--method", "tpt,d-tpt", "--seed", ",".join(map(str, range(10))), *more)
+    process = start(world, tmp_path, *work, start_new_session=True)
+    deadline = time.monotonic() + 120
     while rows_in(tmp_path / "run.sqlite") < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.killpg(process.pid, sent)  # as a terminal does: to the workers, too
+    os.killpg(process.pid, sent)  # as a terminal does: to all processes
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
     assert "Resume with:" in errors
     assert "Traceback" not in errors
     assert f"--output {tmp_path}" in errors
+    deadline = time.monotonic() + 20
+    while session_members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert session_members(process.pid) == []
     with open_run(tmp_path) as run:
         assert 3 <= len(run.rows().ids) < 6000
         assert run.sessions()[0]["seconds"] > 0  # closed in order

@@ -1,7 +1,11 @@
-"""Images that break their worker; apart from the tests, because workers import this."""
+"""Images that break or delay their process; apart from the tests, because workers import this."""
 
 import os
 import signal
+import time
+from pathlib import Path
+
+from PIL import Image
 
 
 class DeadlyRef:
@@ -11,12 +15,43 @@ class DeadlyRef:
         return "deadly"
 
     def stamp(self):
-        return "deadly"
+        return "1"
 
     def open(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class DeadlyOnceRef(DeadlyRef):
+    """Kills the first process that opens it, and is an ordinary picture afterwards."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def key(self):
+        return f"deadly once {self.path.name}"
+
+    def open(self):
+        if not self.path.exists():
+            self.path.write_text("killed one")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Image.new("RGB", (36, 44), (200, 30, 60))
+
+
 class BuggyRef(DeadlyRef):
     def open(self):
         raise ZeroDivisionError("a bug")
+
+
+class SlowRef(DeadlyRef):
+    """A picture that takes a while to decode, without using the processor."""
+
+    def __init__(self, name, seconds):
+        self.name = name
+        self.seconds = seconds
+
+    def key(self):
+        return f"slow {self.name}"
+
+    def open(self):
+        time.sleep(self.seconds)
+        return Image.new("RGB", (20, 20), (10, 20, 30))

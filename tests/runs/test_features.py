@@ -34,15 +34,32 @@ def test_features_come_back_bit_for_bit(tmp_path):
     again = FeatureCache(KEY, folder=tmp_path)
     assert len(list_shards(tmp_path)) == 3
     for index in range(150):
-        np.testing.assert_array_equal(again.get(f"image {index}"), numbers(index))
-    assert again.get("image 150") is None
+        np.testing.assert_array_equal(again.get(f"image {index}", views=4), numbers(index))
+    assert again.get("image 150", views=4) is None
 
 
 def test_features_that_wait_for_their_shard_are_served(tmp_path):
     cache = FeatureCache(KEY, folder=tmp_path)
     cache.put("one", numbers(1))
-    np.testing.assert_array_equal(cache.get("one"), numbers(1))
+    np.testing.assert_array_equal(cache.get("one", views=4), numbers(1))
     assert list_shards(tmp_path) == []
+
+
+def test_more_views_serve_those_who_need_fewer(tmp_path):
+    cache = FeatureCache(KEY, folder=tmp_path)
+    many, few = numbers(0, (32, 8)), numbers(1, (8, 8))
+    cache.put("image", many)
+    for waiting in (True, False):
+        for views in (1, 8, 16, 32):
+            np.testing.assert_array_equal(cache.get("image", views=views), many[:views])
+        assert cache.get("image", views=48) is None
+        assert cache.get("image", views=20) is None  # in the middle of a batch of views
+        if waiting:
+            cache.flush()
+    cache.put("image", few)  # somebody did not look
+    cache.flush()
+    again = FeatureCache(KEY, folder=tmp_path)
+    np.testing.assert_array_equal(again.get("image", views=32), many)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +69,12 @@ def test_features_that_wait_for_their_shard_are_served(tmp_path):
         GroupKey("model", "other", 0),
         GroupKey("model", "views", 1),
         GroupKey("model", "views", 0, "cuda"),
+        GroupKey("model", "views", 0, precision="bfloat16"),
     ],
 )
 def test_other_models_recipes_seeds_and_devices_see_nothing(tmp_path, other):
     fill(tmp_path, 1)
-    assert FeatureCache(other, folder=tmp_path).get("image 0") is None
+    assert FeatureCache(other, folder=tmp_path).get("image 0", views=4) is None
 
 
 @settings(
@@ -73,12 +91,12 @@ def test_any_flipped_bit_is_noticed_and_the_shard_thrown_away(tmp_path_factory, 
     logging.disable(logging.WARNING)
     try:
         cache = FeatureCache(KEY, folder=folder)
-        assert [cache.get(f"image {index}") for index in range(3)] == [None] * 3
+        assert [cache.get(f"image {index}", views=4) for index in range(3)] == [None] * 3
     finally:
         logging.disable(logging.NOTSET)
     fill(folder, 3)
     whole = FeatureCache(KEY, folder=folder)
-    np.testing.assert_array_equal(whole.get("image 2"), numbers(2))
+    np.testing.assert_array_equal(whole.get("image 2", views=4), numbers(2))
 
 
 @pytest.mark.parametrize("length", [0, 5, 40, -1])
@@ -87,14 +105,14 @@ def test_cut_shards_are_not_trusted(tmp_path, length):
     (shard,) = list_shards(tmp_path)
     shard.path.write_bytes(shard.path.read_bytes()[:length])
     assert read_shard(shard.path) is None
-    assert FeatureCache(KEY, folder=tmp_path).get("image 0") is None
+    assert FeatureCache(KEY, folder=tmp_path).get("image 0", views=4) is None
 
 
 def test_shard_that_vanishes_is_computed_again(tmp_path):
     fill(tmp_path, 3)
     cache = FeatureCache(KEY, folder=tmp_path)
     list_shards(tmp_path)[0].path.unlink()
-    assert cache.get("image 0") is None
+    assert cache.get("image 0", views=4) is None
     assert cache.damaged == []
 
 
@@ -106,7 +124,7 @@ def test_limit_drops_what_was_used_longest_ago(tmp_path):
         os.utime(shard.path, (1000 + age, 1000 + age))
     FeatureCache(
         GroupKey("model", "views", int(_group_of(tmp_path, shards[0]))), folder=tmp_path
-    ).get("image 0")  # the oldest is used again
+    ).get("image 0", views=4)  # the oldest is used again
     removed = prune(tmp_path, 2 * shards[0].size)
     assert [shard.path for shard in removed] == [shards[1].path, shards[2].path]
 

@@ -21,7 +21,7 @@ def test_lines_come_every_thirty_seconds_and_at_the_end(clock):
     lines.start("pets seed 0", 100, done=40)
     for _ in range(60):
         clock[0] += 1.0
-        lines.advance()
+        lines.advance("pets seed 0")
     assert stream.getvalue().splitlines() == [
         "pets seed 0: 40 of 100 images are stored already",
         "pets seed 0: 70/100 images, 1.00 images/s, 30 s left",
@@ -34,15 +34,31 @@ def test_speed_counts_only_what_this_session_did(clock):
     lines = Lines(stream, every=0.0)
     lines.start("pets", 1000, done=900)
     clock[0] += 2.0
-    lines.advance()
+    lines.advance("pets")
     assert "901/1000 images, 0.50 images/s, 3 min left" in stream.getvalue()
+
+
+def test_overlapping_stages_are_counted_apart_and_replicas_named(clock):
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.start("a", 2, done=0)
+    clock[0] += 1.0
+    lines.advance("a", replica=0)
+    lines.start("b", 1, done=0)
+    clock[0] += 1.0
+    lines.advance("b", replica=1)
+    lines.advance("a", replica=1)
+    assert stream.getvalue().splitlines() == [
+        "b: 1/1 images, 1.00 images/s",
+        "a: 2/2 images, 1.00 images/s (1 + 1 by replica)",
+    ]
 
 
 def test_quiet_tells_remarks_only_and_no_terminal_means_lines(capsys):
     assert isinstance(make_reporter(quiet=False), Lines)
     quiet = make_reporter(quiet=True)
     quiet.start("x", 1, done=0)
-    quiet.advance()
+    quiet.advance("x")
     quiet.note("y")
     quiet.close()
     assert capsys.readouterr() == ("", "y\n")
@@ -53,7 +69,7 @@ def test_bar_counts_images_and_shows_the_speed():
     try:
         bar.start("pets", 4, done=1)
         for _ in range(3):
-            bar.advance()
+            bar.advance("pets")
         (task,) = bar._progress.tasks
         assert (task.completed, task.total) == (4, 4)
         assert task.fields["rate"].endswith("images/s")

@@ -20,7 +20,9 @@ from dtpt.methods import resolve_method
 from dtpt.metrics import calibration_report
 from dtpt.prompts import PromptSet
 from dtpt.runs import EvalOptions, evaluate, open_run, results_of, score_cells
-from dtpt.runs.runner import FailureLimit
+from dtpt.runs.features import read_shard
+from dtpt.runs.pipeline import encode_views
+from dtpt.runs.scheduler import FailureLimit
 from dtpt.tuning import Tuner, TuningSettings
 from dtpt.views import ViewRecipe, make_views
 
@@ -51,9 +53,7 @@ def test_rows_say_what_the_engine_says_about_the_same_image(run_tiny, tiny_model
             image_id=pixel_digest(image),
             preprocessing=tiny_model.preprocessing,
         )
-        features = tiny_model.encode_views(torch.from_numpy(views)).clone()
-        with torch.no_grad():
-            features = torch.tensor(features.numpy())
+        features = torch.tensor(encode_views(tiny_model, views))
         for outcome in tuner.predict(features, methods):
             everything[outcome.method.name].append(outcome.probabilities.double().numpy())
     for name, probabilities in everything.items():
@@ -68,6 +68,69 @@ def test_rows_say_what_the_engine_says_about_the_same_image(run_tiny, tiny_model
         (cell,) = run.select(method=name)
         top = run.top5(cell)
         assert [top[name][0][0] for name in rows.ids] == rows.predictions.tolist()
+
+
+def test_zero_shot_alone_looks_at_one_view_and_gives_the_same_rows(run_tiny, tmp_path):
+    alone = run_tiny(output=tmp_path / "alone", method=("zero-shot",), views=16)
+    (shard,) = (tmp_path / "cache" / "features").glob("*/*.safetensors")
+    assert {len(views) for views in read_shard(shard).values()} == {1}
+    among = run_tiny(output=tmp_path / "among", method=("zero-shot", "tpt"), views=16)
+    assert among.sessions()[0]["encoded_images"] == 30  # one view is not enough for tpt
+    later = run_tiny(output=tmp_path / "later", method=("zero-shot",), views=16, seed=(0,))
+    assert later.sessions()[0]["encoded_images"] == 0
+    for run in (among, later):
+        expected, found = alone.rows(), run.rows(method="zero-shot")
+        np.testing.assert_array_equal(found.confidence, expected.confidence)
+        np.testing.assert_array_equal(found.p_label, expected.p_label)
+
+
+def test_fewer_views_come_from_the_cache_of_more(run_tiny, tmp_path):
+    fresh = exported(run_tiny(output=tmp_path / "fresh", views=8, cache=False))
+    run_tiny(output=tmp_path / "more", views=32).close()
+    fewer = run_tiny(output=tmp_path / "fewer", views=8)
+    assert fewer.sessions()[0]["encoded_images"] == 0
+    assert exported(fewer) == fresh
+
+
+def test_all_probabilities_are_kept_unless_five_are_enough(run_tiny, tmp_path):
+    run = run_tiny()
+    for cell in run.cells:
+        ids, logs = run.probabilities(cell)
+        rows = run.rows_of(cell)
+        assert ids.tolist() == rows.ids.tolist()
+        assert (logs.shape, logs.dtype) == ((30, 3), np.float32)
+        np.testing.assert_allclose(np.exp(logs).sum(1), 1, atol=2e-3)
+        np.testing.assert_allclose(np.exp(logs.max(1)), rows.confidence, atol=1e-3)
+        np.testing.assert_array_equal(logs.argmax(1), rows.predictions)
+    five = run_tiny(output=tmp_path / "five", keep="top5")
+    assert exported(five) == exported(run)  # nothing else depends on it
+    with pytest.raises(RunError, match="--keep top5"):
+        five.probabilities(five.cells[0])
+
+
+def test_pictures_that_share_forward_passes_get_nearly_the_same_rows(run_tiny, tmp_path):
+    options = {"method": ("zero-shot", "tpt", "d-tpt", "d-tpt-static"), "cache": False}
+    single = run_tiny(output=tmp_path / "one", **options)
+    shared = run_tiny(output=tmp_path / "four", batch=4, **options)
+    assert shared.is_complete
+    for cell in single.cells:
+        one, four = single.rows_of(cell), shared.rows_of(cell)
+        np.testing.assert_array_equal(one.predictions, four.predictions)
+        np.testing.assert_allclose(one.confidence, four.confidence, rtol=1e-5, atol=1e-6)
+    single.close()
+    with pytest.raises(RunError, match="batch: 1 → 4"):
+        run_tiny(output=tmp_path / "one", batch=4, **options)
+
+
+def test_weight_found_from_pictures_does_not_depend_on_limit_or_order(run_tiny, tmp_path):
+    run = run_tiny(output=tmp_path / "a", method=("d-tpt@auto=0.8",), cache=False)
+    (remark,) = run.remarks(run.datasets[0])
+    assert "d-tpt@auto=0.8, seed 0: lambda" in remark
+    part = run_tiny(output=tmp_path / "b", method=("d-tpt@auto=0.8",), limit=5, cache=False)
+    assert part.remarks(run.datasets[0]) == (remark,)
+    known = dict(zip(run.rows().ids, run.rows().confidence, strict=True))
+    for name, confidence in zip(part.rows().ids, part.rows().confidence, strict=True):
+        assert confidence == known[name]
 
 
 def test_zero_shot_columns_repeat_the_zero_shot_method(run_tiny):

@@ -132,7 +132,7 @@ def test_successful_row_is_never_replaced_but_a_failed_one_is(tmp_path):
     with Store(path, spec) as store:
         info = SampleInfo("dtd", "a", 1)
         store.write_failure(info, cells, reason="damaged")
-        assert store.finished(cells[0]) == set()
+        assert store.finished(cells[0], ["a"]) == set()
         store.write(info, {cell: make_answer(confidence=0.75) for cell in cells})
         store.write(info, {cell: make_answer(confidence=0.5) for cell in cells})
         store.write_failure(info, cells, reason="damaged")
@@ -149,9 +149,9 @@ def test_rows_of_an_image_are_written_together_or_not_at_all(tmp_path):
         object.__setattr__(broken, "top5", ())
         with pytest.raises(RunError, match=r"run\.sqlite"):
             store.write(SampleInfo("dtd", "a", 1), {good: make_answer(), bad: broken})
-        assert store.finished(good) == set()
+        assert store.finished(good, ["a", "b"]) == set()
         store.write(SampleInfo("dtd", "a", 1), {good: make_answer(), bad: make_answer()})
-        assert store.finished(good) == {"a"}
+        assert store.finished(good, ["a", "b"]) == {"a"}
 
 
 def test_second_writer_is_kept_out_and_readers_are_not(tmp_path):
@@ -197,6 +197,7 @@ def make_old(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE samples DROP COLUMN stamp")
         connection.execute("ALTER TABLE sessions DROP COLUMN rows")
+        connection.execute("ALTER TABLE rows DROP COLUMN log_probabilities")
         connection.execute("DROP TABLE remarks")
         connection.execute("PRAGMA user_version=1")
         connection.commit()
@@ -232,10 +233,10 @@ def test_picture_with_rows_cannot_be_replaced_but_a_failed_one_can(tmp_path):
         answers = {cell: make_answer() for cell in cells}
         store.write_failure(SampleInfo("dtd", "a", 1, "", "old", "1"), cells, reason="damaged")
         store.write(SampleInfo("dtd", "a", 1, "", "new", "2"), {cells[0]: make_answer()})
-        assert store.samples("dtd")["a"].image_key == "new"
+        assert store.samples("dtd", ["a"])["a"].image_key == "new"
         with pytest.raises(RunError, match="the picture 'a' changed since"):
             store.write(SampleInfo("dtd", "a", 1, "", "other", "3"), answers)
-        assert store.finished(cells[1]) == set()
+        assert store.finished(cells[1], ["a"]) == set()
 
 
 def test_remarks_are_kept_once_for_each_data_set(tmp_path):
@@ -374,7 +375,7 @@ def test_fifty_thousand_rows_are_read_and_scored_quickly(tmp_path):
     ]
     Store(tmp_path / "run.sqlite", spec).close()
     with closing(sqlite3.connect(tmp_path / "run.sqlite")) as connection:
-        connection.executemany(f"INSERT INTO rows VALUES ({','.join('?' * 13)})", rows)
+        connection.executemany(f"INSERT INTO rows VALUES ({','.join('?' * 13)}, NULL)", rows)
         connection.commit()
     with open_run(tmp_path) as run:
         began = time.process_time()

@@ -20,6 +20,7 @@ TINY_OPTIONS = {
     "method": ("zero-shot", "tpt", "d-tpt"),
     "views": 4,
     "threads": 1,
+    "workers": 0,
     "quiet": True,
     "rho": 0.5,
 }

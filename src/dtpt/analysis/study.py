@@ -1,6 +1,7 @@
 """From a model and data sets to an `Analysis`: everything in one pass per data set and template."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,11 @@ from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.resolve import STATIC
 from dtpt.runs.options import EvalOptions
-from dtpt.runs.pipeline import as_tensor, stream_features
+from dtpt.runs.pipeline import as_tensor
 from dtpt.runs.progress import Reporter, make_reporter
-from dtpt.runs.runner import FailureLimit, Stage, open_cache, open_stage, torch_threads
-from dtpt.runs.setup import Setup, Task, prepare
+from dtpt.runs.replica import Replica, torch_threads
+from dtpt.runs.scheduler import FailureLimit
+from dtpt.runs.setup import Setup, Task, prepare, resources_here, work_order
 from dtpt.runs.workers import Job
 
 if TYPE_CHECKING:
@@ -65,12 +67,17 @@ def analyse(
         raise RunError(f"An analysis has one seed, not {seeds}: run it once for each.")
     setup = prepare(options, model=model, datasets=datasets)
     shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
+    resources = resources_here(setup, options)
     found: list[DatasetAnalysis] = []
     try:
-        with torch_threads(options.threads or torch.get_num_threads()):
+        with torch_threads(resources.threads):
             for template in dict.fromkeys(templates or (options.template,)):
-                worded = _with_template(setup, template)
-                found += [_analyse_task(task, worded, options, shown) for task in setup.tasks]
+                order = work_order(_with_template(setup, template), options, resources=resources)
+                with closing(Replica(order, model=setup.model)) as replica:
+                    for index, task in enumerate(setup.tasks):
+                        found.append(
+                            _analyse_task(replica, index, task=task, options=options, told=shown)
+                        )
     finally:
         shown.close()
     return Analysis(
@@ -106,42 +113,28 @@ def _with_template(setup: Setup, template: str) -> Setup:
 
 
 def _analyse_task(
-    task: Task, setup: Setup, options: EvalOptions, reporter: Reporter
+    replica: Replica, index: int, *, task: Task, options: EvalOptions, told: Reporter
 ) -> DatasetAnalysis:
     """Stream the images of one data set through all methods, then summarise."""
-    samples = task.dataset.samples
-    limit = FailureLimit(task.dataset.name, len(samples), options.max_failures)
-    reporter.start(f"{task.dataset.name} {setup.spec.template!r}", len(samples), done=0)
-    with open_stage(task, setup, workers=options.workers, limit=limit) as stage:
-        collector = _collect(stage, setup, options, reporter)
+    name, template = task.dataset.name, replica.order.template
+    limit = FailureLimit(name, len(task.dataset), options.max_failures)
+    title = f"{name} {template!r}"
+    told.start(title, len(task.dataset), done=0)
+    collector = Collector(replica.tuner(index), with_companions(task.methods))
+    kept = task.dataset.limited(kept_images(*collector.text.shape)).samples
+    chosen = {sample.id for sample in kept}
+    jobs = (Job(sample, options.seed[0], task.recipe) for sample in task.dataset.samples)
+    for seen in replica.pipeline.stream(jobs):
+        sample = seen.job.sample
+        if seen.features is None:
+            limit.add(sample.id, seen.failure or seen.death)
+        else:
+            views = as_tensor(seen.features, replica.model.device)
+            collector.add(sample.id, sample.label, views=views, keep=sample.id in chosen)
+        told.advance(title)
     if collector.images == 0:
-        raise RunError(f"{task.dataset.name}: no image could be read, so nothing was analysed.")
-    return summarise(
-        collector, task.dataset.name, template=setup.spec.template, failures=len(limit.reasons)
-    )
-
-
-def _collect(stage: Stage, setup: Setup, options: EvalOptions, reporter: Reporter) -> Collector:
-    """Run all methods on every image; what the image tower computed is cached in any case."""
-    dataset, seed = stage.task.dataset, options.seed[0]
-    collector = Collector(stage.tuner, with_companions(stage.task.methods))
-    kept = {sample.id for sample in dataset.limited(kept_images(*collector.text.shape)).samples}
-    cache = open_cache(setup, stage.task, seed=seed) if options.cache else None
-    jobs = (Job(sample, seed) for sample in dataset.samples)
-    stream = stream_features(jobs, encoder=stage.encoder, cache=cache, renderer=stage.renderer)
-    try:
-        for seen in stream:
-            sample = seen.job.sample
-            if seen.features is None:
-                stage.limit.add(sample.id, seen.failure)
-            else:
-                views = as_tensor(seen.features, setup.model.device)
-                collector.add(sample.id, sample.label, views=views, keep=sample.id in kept)
-            reporter.advance()
-    finally:
-        if cache is not None:
-            cache.flush()
-    return collector
+        raise RunError(f"{name}: no image could be read, so nothing was analysed.")
+    return summarise(collector, name, template=template, failures=len(limit.reasons))
 
 
 def summarise(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from dtpt.cli.eval import FIRST, automatic_workers
+from dtpt.cli.eval import FIRST
 from dtpt.cli.flags import AsJson, Flags, flags_of
 from dtpt.methods import PAPER_METHODS
 from dtpt.runs.options import EvalOptions
@@ -53,7 +53,7 @@ def analyze(*, flags: AnalyzeFlags | None = None, as_json: AsJson = False) -> No
         as_json: Print the whole analysis as JSON.
     """
     given = flags or AnalyzeFlags()
-    options = given.options(EvalOptions, defaults={"workers": automatic_workers()})
+    options = given.options(EvalOptions)
     from dtpt.analysis.files import prepare_folder, save_analysis, to_json
 
     prepare_folder(options.output)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from dtpt.cli.eval import automatic_workers
 from dtpt.cli.flags import Flags, Switch, flags_of
 from dtpt.runs.options import EvalOptions
 
@@ -17,7 +16,7 @@ QUICK_GROUPS = ("animals-nature", "food-drink", "travel-places", "objects")
 QUICK_PICTURES = 64  # per set; chosen by the hash of the picture's id, not the first ones
 # D-TPT with the weight of the paper and with the one that fits `pocket` (docs/findings.md).
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "d-tpt@1e6")
-TAKEN = ("model", "limit", "output", "device", "threads", "workers", "quiet")
+TAKEN = ("model", "limit", "output", "device", "threads", "replicas", "workers", "quiet")
 
 
 @flags_of(
@@ -74,7 +73,6 @@ def demo_options(flags: DemoFlags) -> EvalOptions:
         "method": METHODS,
         "seed": (0, 1, 2) if flags.full else (0,),
         "limit": None if flags.full else QUICK_PICTURES,
-        "workers": automatic_workers(),
     }
     options = flags.options(EvalOptions, defaults=decided)
     return options.model_copy(update={"output": options.output / "run"})

@@ -21,13 +21,6 @@ class EvalFlags(Flags):
     """The options of `eval` and `sweep`."""
 
 
-def automatic_workers() -> int:
-    """Choose a worker beside the encoder where there is a core for it."""
-    from dtpt.runs.cores import usable_cores
-
-    return 1 if usable_cores() > 1 else 0
-
-
 def evaluate_command(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
     """Evaluate methods on data sets.
 
@@ -40,8 +33,7 @@ def evaluate_command(*, flags: EvalFlags | None = None, as_json: AsJson = False)
         flags: The options.
         as_json: Print the content of results.json.
     """
-    defaults = {"workers": automatic_workers()}
-    run_and_show((flags or EvalFlags()).options(EvalOptions, defaults=defaults), as_json=as_json)
+    run_and_show((flags or EvalFlags()).options(EvalOptions), as_json=as_json)
 
 
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:

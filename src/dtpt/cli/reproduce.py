@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from dtpt.cli.eval import automatic_workers
 from dtpt.cli.flags import Flags, Switch, flags_of
 from dtpt.runs.options import EvalOptions
 
@@ -96,8 +95,7 @@ def _options(flags: ReproduceFlags, run: "PlannedRun", *, folder: Path) -> EvalO
         "context": given.get("context") if run.needs_context else None,
         "output": folder / run.name,
     }
-    defaults = {"workers": automatic_workers()}
-    return EvalOptions.layered(planned, config=flags.config, defaults=defaults)
+    return EvalOptions.layered(planned, config=flags.config)
 
 
 def _explain(target: "Target", missing: "MissingInputs", *, context: Path | None) -> None:

@@ -1,6 +1,6 @@
 """`dtpt sweep`: a grid of λ for the regularised methods, the data of the Pareto figure."""
 
-from dtpt.cli.eval import FIRST, automatic_workers, run_and_show
+from dtpt.cli.eval import FIRST, run_and_show
 from dtpt.cli.flags import AsJson, Flags, flags_of
 from dtpt.methods import PAPER_METHODS, find_method
 from dtpt.runs.options import EvalOptions
@@ -21,8 +21,7 @@ def sweep(*, flags: SweepFlags | None = None, as_json: AsJson = False) -> None:
         flags: The options.
         as_json: Print the content of results.json.
     """
-    defaults = {"workers": automatic_workers()}
-    options = (flags or SweepFlags()).options(EvalOptions, table="sweep", defaults=defaults)
+    options = (flags or SweepFlags()).options(EvalOptions, table="sweep")
     run_and_show(with_grids(options), as_json=as_json)
 
 

@@ -1,10 +1,11 @@
 """The cache of view features: what the image tower said, kept for every later run.
 
-A *group* is one (model, view recipe, seed, device kind); it is a folder of shards. A shard is a
-safetensors file with the float32 (N, D) features of up to 64 images under their image keys. Its
-name is the sha256 of its content, so a shard that was damaged in any byte is noticed when it is
-read, thrown away and computed again. Shards are written atomically and never changed; when the
-cache outgrows its limit the least recently used ones go.
+A *group* is one (model, precision, view recipe without the number of views, seed, device kind); it
+is a folder of shards. A shard is a safetensors file with the float32 (N, D) features of up to 64
+images under their image keys; N views also serve those who need fewer. Its name is the sha256 of
+its content, so a shard that was damaged in any byte is noticed when it is read, thrown away and
+computed again. Shards are written atomically and never changed; when the cache outgrows its limit
+the least recently used ones go.
 """
 
 import hashlib
@@ -71,17 +72,26 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class GroupKey:
-    """What the features of a group share."""
+    """What the features of a group share.
+
+    Attributes:
+        model: Fingerprint of the model.
+        views: Fingerprint of the view recipe without its count.
+        seed: Of the views.
+        device: Kind of device, with the number of threads where numbers depend on it.
+        precision: In which the image tower computes.
+    """
 
     model: str
     views: str
     seed: int
-    device: str = "cpu"
+    device: str = "cpu-1"
+    precision: str = "float32"
 
     @property
     def folder(self) -> str:
         """Name of the group's folder."""
-        content = json.dumps([self.model, self.views, self.seed, self.device])
+        content = json.dumps([self.model, self.views, self.seed, self.device, self.precision])
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
@@ -113,24 +123,34 @@ class FeatureCache:
         self._writable = True
         self._waiting: dict[str, Features] = {}
         self._loaded: OrderedDict[Path, dict[str, Features]] = OrderedDict()
-        self._index = {name: path for path in self._shards() for name in _names(path)}
+        self._index: dict[str, tuple[Path, int]] = {}  # image key -> shard, number of views
+        for path in self._shards():
+            for name, views in _contents(path).items():
+                self._note(name, path, views=views)
 
     def _shards(self) -> list[Path]:
         return sorted(self.folder.glob(f"*{SUFFIX}")) if self.folder.is_dir() else []
 
-    def get(self, image_key: str) -> Features | None:
-        """Return the (N, D) features of an image, None when they must be computed."""
-        if image_key in self._waiting:
-            return self._waiting[image_key]
-        path = self._index.get(image_key)
-        if path is None:
+    def _note(self, image_key: str, path: Path, *, views: int) -> None:
+        """Remember where the most views of an image are."""
+        if views >= self._index.get(image_key, (path, 0))[1]:
+            self._index[image_key] = (path, views)
+
+    def get(self, image_key: str, *, views: int) -> Features | None:
+        """Return the (views, D) features of an image, None when they must be computed."""
+        waiting = self._waiting.get(image_key)
+        if waiting is not None and serves(len(waiting), views):
+            return waiting[:views]
+        path, there = self._index.get(image_key, (None, 0))
+        if path is None or not serves(there, views):
             return None
         if path not in self._loaded:
             self._load(path)
         found = self._loaded.get(path, {}).get(image_key)
-        if found is not None:
-            self._loaded.move_to_end(path)
-        return found
+        if found is None or len(found) < views:
+            return None
+        self._loaded.move_to_end(path)
+        return found[:views]
 
     def _load(self, path: Path) -> None:
         tensors = read_shard(path)
@@ -144,7 +164,7 @@ class FeatureCache:
 
     def _forget(self, path: Path) -> None:
         """Drop a shard that is damaged or gone; its images are computed again."""
-        self._index = {name: where for name, where in self._index.items() if where != path}
+        self._index = {name: place for name, place in self._index.items() if place[0] != path}
         if path.exists():
             self.damaged.append(path)
             log.warning("The feature cache's %s is damaged and is computed again.", path)
@@ -171,9 +191,23 @@ class FeatureCache:
             self._writable = False
             log.warning("The feature cache %s cannot be written (%s).", self.root, error.strerror)
         else:
-            self._index.update(dict.fromkeys(self._waiting, path))
+            for name, features in self._waiting.items():
+                self._note(name, path, views=len(features))
             prune(self.root, self.limit, keep=path)
         self._waiting = {}
+
+
+def serves(there: int, wanted: int) -> bool:
+    """Tell whether the first ones of more views are the numbers that fewer would have given.
+
+    Views are encoded in batches that end at 1, 8, 16, 32, 48, ...; only there they are cut.
+
+    Example:
+        >>> serves(64, 16), serves(64, 20), serves(16, 64)
+        (True, False, False)
+    """
+    is_border = wanted in (1, 8) or wanted % 16 == 0
+    return there == wanted or (there > wanted and is_border)
 
 
 def read_shard(path: Path) -> dict[str, Features] | None:
@@ -190,17 +224,19 @@ def read_shard(path: Path) -> dict[str, Features] | None:
         return None
 
 
-def _names(path: Path) -> list[str]:
-    """Return the image keys in a shard's header; none when the header makes no sense."""
+def _contents(path: Path) -> dict[str, int]:
+    """Return image keys and numbers of views in a shard's header; none when it makes no sense."""
     try:
         with path.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > _MOST_HEADER_BYTES:
-                return []
+                return {}
             header = json.loads(stream.read(length))
-    except (OSError, ValueError, struct.error):
-        return []
-    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else []
+            return {
+                name: int(header[name]["shape"][0]) for name in header if name != "__metadata__"
+            }
+    except (OSError, ValueError, TypeError, LookupError, struct.error):
+        return {}
 
 
 def list_shards(root: Path) -> list[ShardFile]:

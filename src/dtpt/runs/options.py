@@ -116,7 +116,12 @@ class ModelOptions(Options, TuningSettings):
     device: Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
     threads: Annotated[
         int | None,
-        Field(ge=1, le=1024, description="torch threads; else OMP_NUM_THREADS, else all cores."),
+        Field(
+            ge=1,
+            le=1024,
+            description="torch threads of each copy of the model; 1 unless given, on every "
+            "machine, because numbers depend on it in their last bits.",
+        ),
     ] = None
 
 
@@ -177,15 +182,33 @@ class EvalOptions(ModelOptions):
         Path, Field(description="Folder of the run; the same command again resumes there.")
     ] = Path("runs/latest")
     data_root: Annotated[Path | None, Field(description="Folder that holds the data sets.")] = None
+    replicas: Annotated[
+        Annotated[int, Field(ge=1, le=256)] | Literal["auto"],
+        Field(
+            description="Copies of the model, each in a process of its own; auto: on a CPU as many "
+            "as cores and memory allow.",
+        ),
+    ] = "auto"
     workers: Annotated[
+        Annotated[int, Field(ge=0, le=256)] | Literal["auto"],
+        Field(
+            description="Processes that decode images and make views beside each copy of the "
+            "model; a number means one copy, unless --replicas is given.",
+        ),
+    ] = "auto"
+    batch: Annotated[
         int,
         Field(
-            ge=0,
+            ge=1,
             le=256,
-            description="Processes that decode images and make views; 0 for none beside the main "
-            "one; with a GPU give one per core.",
+            description="Pictures that share forward passes of the text tower; more than 1 pays on "
+            "accelerators.",
         ),
-    ] = 0
+    ] = 1
+    keep: Annotated[
+        Literal["all", "top5"],
+        Field(description="Probabilities that a row holds: all to three digits, or five."),
+    ] = "all"
     shard: Annotated[
         str | None,
         Field(
@@ -298,6 +321,8 @@ _NOUNS = {"integer": "a whole number", "number": "a number", "boolean": "true or
 
 
 def _expected(schema: Mapping[str, Any]) -> str:
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return " or ".join(str(choice) for choice in schema["enum"])
     if schema.get("type") == "array":

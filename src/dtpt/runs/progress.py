@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -11,14 +13,14 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Reporter(Protocol):
-    """What the runner tells while it works."""
+    """What a run tells while it works; stages may overlap."""
 
     def start(self, title: str, total: int, *, done: int) -> None:
         """Begin a stage of `total` images, `done` of which are stored already."""
         ...
 
-    def advance(self) -> None:
-        """One image is stored."""
+    def advance(self, title: str, *, replica: int = 0) -> None:
+        """One image of a stage is stored; a replica did it."""
         ...
 
     def note(self, text: str) -> None:
@@ -36,7 +38,7 @@ class Silent:
     def start(self, title: str, total: int, *, done: int) -> None:
         """Ignore the stage."""
 
-    def advance(self) -> None:
+    def advance(self, title: str, *, replica: int = 0) -> None:
         """Ignore the image."""
 
     def note(self, text: str) -> None:
@@ -54,6 +56,25 @@ class Quiet(Silent):
         print(text, file=sys.stderr, flush=True)
 
 
+@dataclass
+class _Stage:
+    """How far a stage is."""
+
+    total: int
+    done: int
+    began: float
+    by_replica: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def new(self) -> int:
+        """Images of this session."""
+        return self.by_replica.total()
+
+    def rate(self, now: float) -> float:
+        """Images per second in this session."""
+        return self.new / max(now - self.began, 1e-9)
+
+
 class Lines:
     """One line per 30 seconds and one at the end of each stage."""
 
@@ -62,31 +83,24 @@ class Lines:
     ) -> None:
         self._stream = stream if stream is not None else sys.stderr
         self._every = every
-        self._title = ""
-        self._total = self._done = self._new = 0
-        self._began = self._told = 0.0
+        self._stages: dict[str, _Stage] = {}
+        self._told = time.monotonic()
 
     def start(self, title: str, total: int, *, done: int) -> None:
         """Begin a stage and say what is stored already."""
-        self._title, self._total, self._done, self._new = title, total, done, 0
-        self._began = self._told = time.monotonic()
+        self._stages[title] = _Stage(total, done, time.monotonic())
         if done:
             self.note(f"{title}: {done} of {total} images are stored already")
 
-    def advance(self) -> None:
+    def advance(self, title: str, *, replica: int = 0) -> None:
         """Count an image and tell when it is time or the stage is over."""
-        self._done += 1
-        self._new += 1
+        stage = self._stages[title]
+        stage.done += 1
+        stage.by_replica[replica] += 1
         now = time.monotonic()
-        if now - self._told >= self._every or self._done == self._total:
+        if now - self._told >= self._every or stage.done == stage.total:
             self._told = now
-            self.note(self._line(now - self._began))
-
-    def _line(self, seconds: float) -> str:
-        rate = self._new / max(seconds, 1e-9)
-        left = (self._total - self._done) / max(rate, 1e-9)
-        ending = "" if self._done == self._total else f", {format_seconds(left)} left"
-        return f"{self._title}: {self._done}/{self._total} images, {rate:.2f} images/s{ending}"
+            self.note(_line(title, stage, now=now))
 
     def note(self, text: str) -> None:
         """Write one line at once."""
@@ -96,8 +110,17 @@ class Lines:
         """Do nothing."""
 
 
+def _line(title: str, stage: _Stage, *, now: float) -> str:
+    rate = stage.rate(now)
+    shares = " + ".join(str(count) for _, count in sorted(stage.by_replica.items()))
+    by_replica = f" ({shares} by replica)" if len(stage.by_replica) > 1 else ""
+    left = (stage.total - stage.done) / max(rate, 1e-9)
+    ending = "" if stage.done == stage.total else f", {format_seconds(left)} left"
+    return f"{title}: {stage.done}/{stage.total} images, {rate:.2f} images/s{by_replica}{ending}"
+
+
 class Bar:
-    """A bar with images per second and time left."""
+    """A bar with images per second and time left for each stage."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -117,21 +140,21 @@ class Bar:
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
-        self._task: TaskID | None = None
-        self._began, self._new = 0.0, 0
+        self._stages: dict[str, tuple[TaskID, _Stage]] = {}
         self._progress.start()
 
     def start(self, title: str, total: int, *, done: int) -> None:
         """Add a bar for the stage."""
-        self._began, self._new = time.monotonic(), 0
-        self._task = self._progress.add_task(title, total=total, completed=done, rate="")
+        task = self._progress.add_task(title, total=total, completed=done, rate="")
+        self._stages[title] = (task, _Stage(total, done, time.monotonic()))
 
-    def advance(self) -> None:
-        """Move the bar by one image."""
-        self._new += 1
-        if self._task is not None:
-            rate = self._new / max(time.monotonic() - self._began, 1e-9)
-            self._progress.update(self._task, advance=1, rate=f"{rate:.1f} images/s")
+    def advance(self, title: str, *, replica: int = 0) -> None:
+        """Move a bar by one image."""
+        task, stage = self._stages[title]
+        stage.by_replica[replica] += 1
+        copies = f", {len(stage.by_replica)} replicas" if len(stage.by_replica) > 1 else ""
+        rate = f"{stage.rate(time.monotonic()):.1f} images/s{copies}"
+        self._progress.update(task, advance=1, rate=rate)
 
     def note(self, text: str) -> None:
         """Write a line above the bars."""

@@ -7,7 +7,8 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import RunError
+from dtpt.runs.probabilities import unpack
 from dtpt.runs.rows import ROW_COLUMNS, Columns, Rows, column_sql, column_types
 from dtpt.runs.schema import connect_for_reading, damaged, explained, version_of
 from dtpt.runs.shards import store_file, store_files
@@ -189,6 +191,36 @@ class Run:
         query = "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
         return np.array([name for (name,) in self._all(query, (cell.key,))], dtype=np.str_)
 
+    def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
+        """Return which of some samples have a successful row of a cell."""
+        with _trusted(self.path):
+            return read_finished(self._connection, cell, ids)
+
+    def probabilities(self, cell: Cell) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float32]]:
+        """Return the ids of a cell's successful rows, in their order, and (n, C) log-probabilities.
+
+        They have three digits; the exact numbers that metrics need are in `rows_of`.
+
+        Raises:
+            RunError: Rows were stored without them (`--keep top5`, or by an older version).
+        """
+        column = "log_probabilities" if self._version >= 3 else "NULL"
+        query = (
+            f"SELECT sample, {column} FROM rows "  # noqa: S608 - our own words
+            "WHERE cell = ? AND status = 'ok' ORDER BY sample"
+        )
+        found = self._all(query, (cell.key,))
+        if any(data is None for _, data in found):
+            raise RunError(
+                f"{self.path} holds rows of {cell.label} without all probabilities: they were "
+                "stored with --keep top5 or by an older version."
+            )
+        numbers = np.empty((len(found), self.spec.dataset(cell.dataset).classes), np.float32)
+        with _trusted(self.path):
+            for row, (_, data) in zip(numbers, found, strict=True):
+                row[:] = unpack(data)
+        return np.array([name for name, _ in found], dtype=np.object_), numbers
+
     def raw_rows(self, cell: Cell) -> list[dict[str, Any]]:
         """Return all rows of a cell, failed ones included, by sample id, as stored."""
         query = f"SELECT {', '.join(_STORED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
@@ -254,7 +286,7 @@ def _trusted(path: Path) -> Iterator[None]:
     with explained(path):
         try:
             yield
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, zlib.error) as error:
             raise RunError(damaged(path, error)) from error
 
 
@@ -264,14 +296,31 @@ def read_spec(connection: sqlite3.Connection) -> RunSpec | None:
     return None if found is None else RunSpec.model_validate_json(found[0])
 
 
-def read_samples(connection: sqlite3.Connection, dataset: str) -> dict[str, SampleRecord]:
-    """Return what a store holds about the samples of a data set, by id."""
+def read_samples(
+    connection: sqlite3.Connection, dataset: str, *, ids: Sequence[str] | None = None
+) -> dict[str, SampleRecord]:
+    """Return what a store holds about the samples of a data set, all or some, by id."""
     stamp = "stamp" if version_of(connection) >= 2 else "NULL"
+    chosen = "" if ids is None else f"AND sample IN ({_marks(ids)})"
     query = (
         f'SELECT sample, label, "group", image_key, {stamp} FROM samples '  # noqa: S608
-        "WHERE dataset = ? ORDER BY sample"
+        f"WHERE dataset = ? {chosen} ORDER BY sample"
     )
-    return {row[0]: SampleRecord(*row) for row in connection.execute(query, (dataset,))}
+    found = connection.execute(query, (dataset, *(ids or ())))
+    return {row[0]: SampleRecord(*row) for row in found}
+
+
+def read_finished(connection: sqlite3.Connection, cell: Cell, ids: Sequence[str]) -> set[str]:
+    """Return which of some samples have a successful row of a cell."""
+    query = (
+        "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' "  # noqa: S608
+        f"AND sample IN ({_marks(ids)})"
+    )
+    return {sample for (sample,) in connection.execute(query, (cell.key, *ids))}
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))
 
 
 def read_sessions(connection: sqlite3.Connection) -> list[dict[str, Any]]:

@@ -1,103 +1,40 @@
-"""The evaluation itself: what is missing → features → tuning → rows, one image at a time.
+"""A run from options to stored rows; the same call again goes on where it was.
 
 Every step can be interrupted: a row is in the store when its image is done, and whatever is not in
-the store is found missing by the next run of the same command.
+the store is found missing by the next run of the same command. torch is not imported here before
+the processes that need it, too, have been started.
 """
 
-import math
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import torch
-
-from dtpt.data import Dataset, Sample
-from dtpt.errors import ImageError, RunError
 from dtpt.files import printable
-from dtpt.methods import ResolvedMethod
-from dtpt.prompts import PromptSet
-from dtpt.runs.answers import to_answer
-from dtpt.runs.features import FeatureCache, Features, GroupKey
+from dtpt.runs.crews import Crew, InlineCrew, LocalCrew, warm_up
 from dtpt.runs.options import EvalOptions
-from dtpt.runs.pipeline import Encoder, as_tensor, stream_features
+from dtpt.runs.planning import Plan
+from dtpt.runs.processes import CAN_START, Companion
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run, thread_remarks
-from dtpt.runs.setup import Setup, Task, describe_environment, prepare
-from dtpt.runs.shards import Shard, find_shard, other_stores
-from dtpt.runs.spec import Cell
-from dtpt.runs.store import Answer, SampleInfo, Store, changed_picture, set_aside
-from dtpt.runs.workers import Job, Renderer, Studio, make_renderer
-from dtpt.tuning import Tuner
+from dtpt.runs.resources import FEW_PICTURES, Resources, usable_cores
+from dtpt.runs.scheduler import Scheduler
+from dtpt.runs.shards import Shard, find_shard
+from dtpt.runs.store import Store, set_aside
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
+    from dtpt.data import Dataset
+    from dtpt.runs.setup import Setup
 
-FAILURES_SHOWN = 20
-
-
-Wanted = tuple[tuple[Cell, ResolvedMethod], ...]
-"""Cells of one data set and seed, each with the method that answers for it."""
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A sample that lacks rows under one seed, and which."""
-
-    sample: Sample
-    wanted: Wanted
-
-
-@dataclass
-class FailureLimit:
-    """Stops a run when too many images of a data set cannot be read.
-
-    At least one failure is tolerated (unless the share is 0), so that a small set is not stopped
-    by its first damaged image.
-    """
-
-    dataset: str
-    samples: int
-    share: float
-    reasons: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def allowed(self) -> int:
-        """Number of images that may fail."""
-        return max(math.floor(self.share * self.samples), 1 if self.share > 0 else 0)
-
-    def add(self, sample_id: str, reason: str) -> None:
-        """Count an image once, whatever the number of seeds."""
-        self.reasons[sample_id] = reason
-        if len(self.reasons) <= self.allowed:
-            return
-        shown = list(self.reasons.items())[:FAILURES_SHOWN]
-        listing = "".join(f"\n  {name}: {why}" for name, why in shown)
-        raise RunError(
-            f"{self.dataset}: {len(self.reasons)} images cannot be read, more than "
-            f"{self.share:.1%} of {self.samples} (--max-failures):{listing}\n"
-            "Repair them and run the same command again, or raise --max-failures."
-        )
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The tools for one data set."""
-
-    task: Task
-    tuner: Tuner
-    renderer: Renderer
-    encoder: Encoder
-    limit: FailureLimit
+MOST_WARM = 4
 
 
 def evaluate(
     options: EvalOptions,
     *,
     model: "Clip | None" = None,
-    datasets: Sequence[Dataset] | None = None,
+    datasets: "Sequence[Dataset] | None" = None,
     reporter: Reporter | None = None,
 ) -> Run:
     """Evaluate methods on data sets and return the stored run; the same call again resumes.
@@ -114,192 +51,112 @@ def evaluate(
     """
     shard = find_shard(options.shard)
     path = options.output / shard.file_name
-    setup = prepare(options, model=model, datasets=datasets)
-    if options.fresh:
-        set_aside(path)
-    threads = options.threads or torch.get_num_threads()
-    with ExitStack() as stack:
-        store = stack.enter_context(Store(path, setup.spec, shard=str(shard)))
-        shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
-        stack.callback(shown.close)
-        stack.enter_context(torch_threads(threads))
-        session = _session(setup, options, shard=shard, threads=threads)
-        store.write_remarks("", setup.model.remarks)
-        for text in (*setup.model.remarks, *thread_remarks([*store.sessions(), session])):
-            shown.note(text)
-        store.begin_session(session)
-        for task in setup.tasks:
-            _evaluate_dataset(
-                task, setup, options=options, store=store, shard=shard, reporter=shown
-            )
+    is_ours = model is not None or datasets is not None  # and of no other process
+    with warm_up(0 if is_ours else warm_replicas(options), threads=options.threads or 1) as warm:
+        from dtpt.runs.setup import prepare
+
+        setup = prepare(options, model=model, datasets=datasets)
+        if options.fresh:
+            set_aside(path)
+        with Store(path, setup.spec, shard=str(shard)) as store:
+            shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
+            try:
+                _fill(store, setup, options=options, shard=shard, told=shown, warm=warm)
+            finally:
+                shown.close()
     return open_run(path)
 
 
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Compute with a fixed number of threads, because sums depend on it in the last bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def warm_replicas(options: EvalOptions) -> int:
+    """Guess how many processes will be needed, before anything is loaded; too many do no harm."""
+    is_small = options.limit is not None and options.limit * len(options.dataset) < FEW_PICTURES
+    if not CAN_START or is_small or options.device not in ("auto", "cpu"):
+        return 0
+    count = options.replicas
+    if count == "auto":
+        count = usable_cores() // (options.threads or 1) if options.workers == "auto" else 1
+    return min(count, MOST_WARM) if count > 1 else 0
+
+
+def _fill(
+    store: Store,
+    setup: "Setup",
+    *,
+    options: EvalOptions,
+    shard: Shard,
+    told: Reporter,
+    warm: list[Companion],
+) -> None:
+    """Bring everything that is missing into the store."""
+    from dtpt.runs.setup import needed_resources
+
+    _record_data(store, setup, told)
+    with ExitStack() as stack:
+        plan = stack.enter_context(Plan(setup, store=store, shard=shard))
+        resources = needed_resources(setup, options, pictures=plan.missing)
+        session = _session(setup, options, shard=shard, resources=resources)
+        if plan.missing:
+            for text in thread_remarks([*store.sessions(), session]):
+                told.note(text)
+        store.begin_session(session)
+        if not plan.missing:
+            return
+        crew = _open_crew(stack, setup, options=options, resources=resources, warm=warm)
+        stack.callback(crew.close)
+        Scheduler(
+            plan,
+            crew,
+            tasks=setup.tasks,
+            store=store,
+            reporter=told,
+            max_failures=options.max_failures,
+            batch=options.batch,
+        ).run()
+
+
+def _record_data(store: Store, setup: "Setup", told: Reporter) -> None:
+    """Store class names, and print and store what model and data sets have to remark."""
+    store.write_remarks("", setup.model.remarks)
+    for text in setup.model.remarks:
+        told.note(text)
+    for task in setup.tasks:
+        dataset = task.dataset
+        store.write_classes(dataset.name, dataset.classes)
+        store.write_remarks(dataset.name, dataset.remarks)
+        for text in dataset.remarks:
+            told.note(f"{dataset.name}: {text}")
 
 
 def _session(
-    setup: Setup, options: EvalOptions, *, shard: Shard, threads: int
+    setup: "Setup", options: EvalOptions, *, shard: Shard, resources: Resources
 ) -> dict[str, object]:
+    from dtpt.runs.setup import describe_environment
+
     return {
-        "environment": describe_environment(setup.model, threads),
+        "environment": describe_environment(setup.model, resources.threads),
         "shard": str(shard),
-        "workers": options.workers,
+        "replicas": resources.replicas,
+        "workers": resources.workers,
         "data_root": printable(options.data_root) if options.data_root else None,
         "command": [printable(word) for word in sys.argv],
     }
 
 
-def _evaluate_dataset(
-    task: Task,
-    setup: Setup,
+def _open_crew(
+    stack: ExitStack,
+    setup: "Setup",
     *,
     options: EvalOptions,
-    store: Store,
-    shard: Shard,
-    reporter: Reporter,
-) -> None:
-    name = task.dataset.name
-    samples = [sample for sample in task.dataset.samples if shard.holds(sample.id)]
-    store.write_classes(name, task.dataset.classes)
-    _tell_remarks(task.dataset, store=store, reporter=reporter)
-    check_pictures(name, samples, store=store)
-    plans = {
-        seed: plan(samples, task_cells(task, setup, seed=seed), store=store, shard=shard)
-        for seed in setup.spec.seeds
-    }
-    if not any(plans.values()):
-        return
-    limit = FailureLimit(name, len(samples), options.max_failures)
-    with open_stage(task, setup, workers=options.workers, limit=limit) as stage:
-        for seed, missing in plans.items():
-            reporter.start(f"{name} seed {seed}", len(samples), done=len(samples) - len(missing))
-            cache = open_cache(setup, task, seed=seed) if options.cache else None
-            try:
-                _evaluate_seed(stage, missing, seed=seed, store=store, cache=cache, told=reporter)
-            finally:
-                store.encoded_images += stage.encoder.images
-                stage.encoder.images = 0
-                if cache is not None:
-                    cache.flush()
+    resources: Resources,
+    warm: list[Companion],
+) -> Crew:
+    """Open one replica here, or several in processes of their own."""
+    from dtpt.runs.replica import Replica, torch_threads
+    from dtpt.runs.setup import work_order
 
-
-def _tell_remarks(dataset: Dataset, *, store: Store, reporter: Reporter) -> None:
-    """Print and store what the reader of the data set left out or found odd."""
-    store.write_remarks(dataset.name, dataset.remarks)
-    for text in dataset.remarks:
-        reporter.note(f"{dataset.name}: {text}")
-
-
-def check_pictures(dataset: str, samples: Sequence[Sample], *, store: Store) -> None:
-    """Refuse to go on when a picture that has rows is not the one of before.
-
-    Only files that look different from outside are read again; those that were merely touched are
-    noted as they look now.
-    """
-    known = store.samples(dataset)
-    touched = {}
-    for sample in samples:
-        record = known.get(sample.id)
-        if record is None or record.image_key is None or record.stamp is None:
-            continue
-        try:
-            stamp = sample.image.stamp()
-            if stamp == record.stamp:
-                continue
-            key = sample.image.key()
-        except ImageError:  # its rows stay; missing ones are reported when they are tried
-            continue
-        if key != record.image_key:
-            raise RunError(changed_picture(dataset, sample.id))
-        touched[sample.id] = stamp
-    store.restamp(dataset, touched)
-
-
-@contextmanager
-def open_stage(task: Task, setup: Setup, *, workers: int, limit: FailureLimit) -> Iterator[Stage]:
-    """Build prompts, engine and workers for one data set, and end the workers afterwards."""
-    prompts = PromptSet.build(
-        setup.model, task.dataset.classes, template=setup.spec.template, context=setup.context
-    )
-    tuner = Tuner(setup.model, prompts, settings=setup.settings)
-    renderer = make_renderer(Studio(task.recipe, setup.model.preprocessing), workers)
-    try:
-        yield Stage(task, tuner, renderer, Encoder(setup.model), limit)
-    finally:
-        renderer.close()
-
-
-def open_cache(setup: Setup, task: Task, *, seed: int) -> FeatureCache:
-    """Open the feature cache's group for this model, these views and this seed."""
-    kind = setup.model.device.type
-    return FeatureCache(GroupKey(setup.model.fingerprint, task.recipe.fingerprint, seed, kind))
-
-
-def task_cells(task: Task, setup: Setup, *, seed: int) -> Wanted:
-    """Return the cells of one data set and seed with their methods, in the order of the run."""
-    cells = setup.spec.cells(dataset=task.dataset.name, seed=seed)
-    return tuple(zip(cells, task.methods, strict=True))
-
-
-def plan(samples: Sequence[Sample], wanted: Wanted, *, store: Store, shard: Shard) -> list[Missing]:
-    """Find the samples without a successful row in some cell; failed ones are tried again."""
-    done = {cell: store.finished(cell) for cell, _ in wanted}
-    for path in other_stores(store.path.parent, shard):
-        _add_finished(done, path, store=store)
-    missing = (
-        Missing(sample, tuple(pair for pair in wanted if sample.id not in done[pair[0]]))
-        for sample in samples
-    )
-    return [entry for entry in missing if entry.wanted]
-
-
-def _add_finished(done: dict[Cell, set[str]], path: Path, *, store: Store) -> None:
-    """Count rows that an earlier division into shards has finished, if it is of the same run."""
-    with Run(path) as other:
-        if store.spec.only_enlarges(other.spec):
-            for cell, ids in done.items():
-                ids.update(other.sample_ids(cell).tolist())
-
-
-def _evaluate_seed(
-    stage: Stage,
-    missing: Sequence[Missing],
-    *,
-    seed: int,
-    store: Store,
-    cache: FeatureCache | None,
-    told: Reporter,
-) -> None:
-    wanted = {entry.sample.id: entry.wanted for entry in missing}
-    jobs = (Job(entry.sample, seed) for entry in missing)
-    stream = stream_features(jobs, encoder=stage.encoder, cache=cache, renderer=stage.renderer)
-    for seen in stream:
-        sample = seen.job.sample
-        info = SampleInfo(stage.task.dataset.name, sample.id, sample.label, sample.group)
-        if seen.features is None:
-            cells = [cell for cell, _ in wanted[sample.id]]
-            store.write_failure(info, cells, reason=seen.failure)
-            stage.limit.add(sample.id, seen.failure)
-        else:
-            keyed = replace(info, image_key=seen.job.image_key, stamp=seen.job.stamp)
-            answers = _answers(stage, seen.features, wanted=wanted[sample.id], label=sample.label)
-            store.write(keyed, answers)
-        told.advance()
-
-
-def _answers(stage: Stage, features: Features, wanted: Wanted, *, label: int) -> dict[Cell, Answer]:
-    """Tune on one image with every method that lacks a row."""
-    views = as_tensor(features, stage.tuner.prompts.context.device)
-    outcomes = stage.tuner.predict(views, [method for _, method in wanted])
-    return {
-        cell: to_answer(outcome, label) for (cell, _), outcome in zip(wanted, outcomes, strict=True)
-    }
+    order = work_order(setup, options, resources=resources)
+    if resources.replicas > 1:
+        taken = [warm.pop() for _ in range(min(resources.replicas, len(warm)))]
+        return LocalCrew(order, resources.replicas, warm=taken)
+    stack.enter_context(torch_threads(resources.threads))
+    return InlineCrew(Replica(order, model=setup.model))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dtpt.errors import RunError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAGIC = b"SQLite format 3\0"
 APPLICATION_ID = 0x64747074  # "dtpt", shown by `file run.sqlite`
 
@@ -49,7 +49,7 @@ TABLES = (
         status TEXT NOT NULL CHECK (status IN ('ok', 'failed')), reason TEXT,
         label INTEGER NOT NULL, prediction INTEGER, confidence REAL, entropy REAL,
         p_label REAL, sum_squares REAL, top5 TEXT,
-        zero_shot_prediction INTEGER, zero_shot_confidence REAL,
+        zero_shot_prediction INTEGER, zero_shot_confidence REAL, log_probabilities BLOB,
         PRIMARY KEY (cell, sample),
         CHECK (status = 'failed' OR (confidence IS NOT NULL AND prediction IS NOT NULL))
         ) WITHOUT ROWID
@@ -72,7 +72,8 @@ UPGRADES = {
         "ALTER TABLE samples ADD COLUMN stamp TEXT",
         "ALTER TABLE sessions ADD COLUMN rows INTEGER",
         _REMARKS,
-    )
+    ),
+    2: ("ALTER TABLE rows ADD COLUMN log_probabilities BLOB",),
 }
 
 

@@ -1,47 +1,73 @@
 """From options to something that can run: the model, the data sets, the methods, the spec."""
 
 import hashlib
+import pickle
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from dtpt.data import Dataset, load_dataset
+from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.prompts import load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
+from dtpt.runs.orders import TaskOrder, WorkOrder
+from dtpt.runs.pipeline import precision_of
+from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
-from dtpt.tuning import TuningSettings
+from dtpt.tuning import TuningSettings, views_needed
 from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
 
 
+EXAMPLES = 16
+"""Pictures from which a λ is found (`@auto`); chosen by their ids, whatever the limit."""
+
+
 @dataclass(frozen=True)
 class Task:
-    """One data set of a run with what is evaluated on it."""
+    """One data set of a run with what is evaluated on it.
+
+    Attributes:
+        dataset: The pictures to evaluate, after the limit.
+        methods: What is evaluated.
+        recipe: How views are made.
+        examples: Pictures from which a λ is found, where a method asks for that.
+    """
 
     dataset: Dataset
     methods: tuple[ResolvedMethod, ...]
     recipe: ViewRecipe
+    examples: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything a run needs, resolved and checked before any work."""
+    """Everything a run needs, resolved and checked before any work.
+
+    Attributes:
+        model: The model.
+        tasks: The data sets.
+        context: (n, W) initial context instead of the template's words.
+        settings: Optimiser and selection.
+        spec: What decides the numbers.
+        can_leave: Whether other processes can load the same model, methods and pictures.
+    """
 
     model: "Clip"
     tasks: tuple[Task, ...]
     context: Tensor | None
     settings: TuningSettings
     spec: RunSpec
+    can_leave: bool = True
 
 
 def prepare(
@@ -75,9 +101,75 @@ def prepare(
         template=options.template if context is None else placeholder_template(len(context)),
         context=None if context is None else tensor_digest(context),
         tuning=options.tuning.model_dump(mode="json"),
+        precision=precision_of(loaded),
+        batch=options.batch,
         code_version=code_version(),
     )
-    return Setup(loaded, tasks, context, options.tuning, spec)
+    is_ours = model is not None or datasets is not None
+    can_leave = not is_ours and can_travel([task.methods for task in tasks])
+    return Setup(loaded, tasks, context, options.tuning, spec, can_leave)
+
+
+def can_travel(value: object) -> bool:
+    """Tell whether a process that knows nothing of the caller's script could be sent a value.
+
+    Example:
+        >>> can_travel([1, "two"]), can_travel(lambda: 3)
+        (True, False)
+    """
+    try:
+        return b"__main__" not in pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+
+
+def needed_resources(setup: Setup, options: EvalOptions, *, pictures: int) -> Resources:
+    """Choose replicas, threads and view-making processes for what is left to do."""
+    work = describe_work(
+        setup.model,
+        pictures=pictures,
+        views=max(views_needed(task.methods, task.recipe.count) for task in setup.tasks),
+        classes=max(len(task.dataset.classes) for task in setup.tasks),
+        can_leave=setup.can_leave,
+    )
+    return choose_resources(
+        this_machine(setup.model.device.type),
+        work,
+        replicas=options.replicas,
+        workers=options.workers,
+        threads=options.threads,
+    )
+
+
+def resources_here(setup: Setup, options: EvalOptions) -> Resources:
+    """Choose threads and view-making processes for work on all pictures in this process."""
+    pictures = sum(len(task.dataset) for task in setup.tasks)
+    return needed_resources(replace(setup, can_leave=False), options, pictures=pictures)
+
+
+def work_order(setup: Setup, options: EvalOptions, *, resources: Resources) -> WorkOrder:
+    """Write down what a replica needs to know."""
+    return WorkOrder(
+        model=options.model,
+        fingerprint=setup.model.fingerprint,
+        device=str(setup.model.device),
+        activation=options.activation,
+        precision=setup.spec.precision,
+        threads=resources.threads,
+        template=setup.spec.template,
+        context=None if setup.context is None else setup.context.detach().cpu().numpy(),
+        settings=setup.settings,
+        tasks=tuple(
+            TaskOrder(
+                task.dataset.name, task.dataset.classes, task.methods, task.recipe, task.examples
+            )
+            for task in setup.tasks
+        ),
+        workers=resources.workers,
+        cache=options.cache,
+        keep=options.keep,
+        batch=options.batch,
+    )
 
 
 def tensor_digest(tensor: Tensor) -> str:
@@ -123,10 +215,13 @@ def expand_methods(
 
 
 def _task(dataset: Dataset, options: EvalOptions) -> Task:
+    methods = expand_methods(options.method, options.lambda_, protocol=dataset.protocol)
+    asks = any(method.strength is not None for method in methods)
     return Task(
         dataset=dataset if options.limit is None else dataset.limited(options.limit),
-        methods=expand_methods(options.method, options.lambda_, protocol=dataset.protocol),
+        methods=methods,
         recipe=ViewRecipe(count=options.views, augmix=dataset.augmix),
+        examples=tuple(dataset.limited(EXAMPLES).samples) if asks else (),
     )
 
 

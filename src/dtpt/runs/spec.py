@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 SPEC_FORMAT = 1
 NOT_IN_HASH = ("family", "whole")  # of a data set
+# settings that came later: the default is what runs without them had
+LATER = {"precision": "float32", "batch": 1}
 
 
 class _Frozen(BaseModel):
@@ -116,6 +118,8 @@ class RunSpec(_Frozen):
         template: Prompt with {} for the class name.
         context: sha256 of a trained initial context, None when the template's words are used.
         tuning: Optimiser and selection, as data (`TuningSettings`).
+        precision: In which the towers compute.
+        batch: Pictures that share forward passes, which changes numbers in the last bits.
         code_version: Version of dtpt.
     """
 
@@ -126,6 +130,8 @@ class RunSpec(_Frozen):
     template: str
     context: str | None = None
     tuning: dict[str, JsonValue]
+    precision: str = "float32"
+    batch: int = 1
     code_version: str
 
     def canonical(self) -> str:
@@ -140,6 +146,9 @@ class RunSpec(_Frozen):
         for entry in content["datasets"]:
             for name in NOT_IN_HASH:
                 del entry[name]
+        for name, default in LATER.items():
+            if content[name] == default:
+                del content[name]
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
     def cells(self, *, dataset: str | None = None, seed: int | None = None) -> tuple[Cell, ...]:

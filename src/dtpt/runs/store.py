@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dtpt.errors import RunError
-from dtpt.runs.reading import SampleRecord, read_samples, read_sessions, read_spec
+from dtpt.runs.reading import (
+    SampleRecord,
+    read_finished,
+    read_samples,
+    read_sessions,
+    read_spec,
+)
 from dtpt.runs.schema import connect_for_writing, damaged, explained, transaction, version_of
 from dtpt.runs.spec import Cell, RunSpec, canonical_json, describe_difference
 
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 _ROW = (
     "cell, sample, status, reason, label, prediction, confidence, entropy, p_label, sum_squares, "
-    "top5, zero_shot_prediction, zero_shot_confidence"
+    "top5, zero_shot_prediction, zero_shot_confidence, log_probabilities"
 )
 _INSERT_ROW = f"""
 INSERT INTO rows ({_ROW}) {{values}}
@@ -33,7 +39,8 @@ ON CONFLICT (cell, sample) DO UPDATE SET
     confidence=excluded.confidence, entropy=excluded.entropy, p_label=excluded.p_label,
     sum_squares=excluded.sum_squares, top5=excluded.top5,
     zero_shot_prediction=excluded.zero_shot_prediction,
-    zero_shot_confidence=excluded.zero_shot_confidence
+    zero_shot_confidence=excluded.zero_shot_confidence,
+    log_probabilities=excluded.log_probabilities
 WHERE rows.status = 'failed'
 """
 _SAMPLE = 'dataset, sample, label, "group", image_key, stamp'
@@ -99,7 +106,8 @@ class Answer:
     """What one method said about one image; probabilities are fractions, entropy is in nats.
 
     `p_label` (probability of the true class) and `sum_squares` (Σ p²) make NLL and Brier score
-    recomputable without storing all probabilities.
+    recomputable from a row; `log_probabilities` (see `dtpt.runs.probabilities`) has all of them to
+    three digits, or is None.
     """
 
     prediction: int
@@ -110,6 +118,7 @@ class Answer:
     top5: tuple[tuple[int, float], ...]
     zero_shot_prediction: int
     zero_shot_confidence: float
+    log_probabilities: bytes | None = None
 
 
 class Store:
@@ -187,23 +196,20 @@ class Store:
             )
             self._session = cursor.lastrowid
 
-    def finished(self, cell: Cell) -> set[str]:
-        """Return the ids of the samples whose row of this cell is there and succeeded."""
+    def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
+        """Return which of some samples have a successful row of a cell."""
         with explained(self.path):
-            found = self._open.execute(
-                "SELECT sample FROM rows WHERE cell = ? AND status = 'ok'", (cell.key,)
-            )
-            return {sample for (sample,) in found}
+            return read_finished(self._open, cell, ids)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return when and where the run was worked on."""
         with explained(self.path):
             return read_sessions(self._open)
 
-    def samples(self, dataset: str) -> dict[str, SampleRecord]:
-        """Return what is stored about the samples of a data set, by id."""
+    def samples(self, dataset: str, ids: Sequence[str]) -> dict[str, SampleRecord]:
+        """Return what is stored about some samples of a data set, by id."""
         with explained(self.path):
-            return read_samples(self._open, dataset)
+            return read_samples(self._open, dataset, ids=ids)
 
     def restamp(self, dataset: str, stamps: Mapping[str, str]) -> None:
         """Note how the files of some samples look now; their pictures are the same."""
@@ -224,7 +230,7 @@ class Store:
 
     def write_failure(self, sample: SampleInfo, cells: Sequence[Cell], *, reason: str) -> None:
         """Record that an image could not be read, for every cell that would have had a row."""
-        nothing = (None,) * 8
+        nothing = (None,) * 9
         rows = [(cell.key, sample.id, "failed", reason, sample.label, *nothing) for cell in cells]
         self._write(sample, rows)
 
@@ -237,7 +243,7 @@ class Store:
             done = self._open.execute(_insert(_INSERT_SAMPLE, 6), info)
             if done.rowcount == 0 and sample.image_key is not None:
                 self._replace_picture(sample)
-            self._open.executemany(_insert(_INSERT_ROW, 13), rows)
+            self._open.executemany(_insert(_INSERT_ROW, 14), rows)
         self._rows += len(rows)
 
     def _replace_picture(self, sample: SampleInfo) -> None:
@@ -270,11 +276,13 @@ class Store:
     def _copy_part(self) -> None:
         """Copy what the attached store holds; one of an older version has less to give."""
         execute = self._open.execute
-        is_old = version_of(self._open, "part") < 2
+        version = version_of(self._open, "part")
+        is_old = version < 2
         samples = _SAMPLE.replace("stamp", "NULL") if is_old else _SAMPLE
+        rows = _ROW.replace("log_probabilities", "NULL") if version < 3 else _ROW
         execute("INSERT OR IGNORE INTO classes SELECT * FROM part.classes")
         execute(_INSERT_SAMPLE.format(values=f"SELECT {samples} FROM part.samples WHERE true"))  # noqa: S608
-        execute(_INSERT_ROW.format(values=f"SELECT {_ROW} FROM part.rows WHERE true"))  # noqa: S608
+        execute(_INSERT_ROW.format(values=f"SELECT {rows} FROM part.rows WHERE true"))  # noqa: S608
         execute(_INSERT_SESSIONS.format(rows="NULL" if is_old else "rows"))
         if not is_old:
             execute("INSERT OR IGNORE INTO remarks SELECT * FROM part.remarks")
@@ -397,4 +405,5 @@ def _answer_row(cell: Cell, sample: SampleInfo, *, answer: Answer) -> tuple[Any,
         top5,
         answer.zero_shot_prediction,
         answer.zero_shot_confidence,
+        answer.log_probabilities,
     )

@@ -1,19 +1,18 @@
-"""Decoding and views in processes beside the encoder; this module never imports torch.
+"""Decoding and views, here or in processes beside the encoder; this module never imports torch.
 
 Every worker has its own pipe and two places in a block of shared memory that has no name, so
-nothing is left behind when the main process is killed: the pipes close and the workers end. The
-block also bounds memory: no picture is decoded before there is a place for its views.
+nothing is left behind when the main process is killed. The block also bounds memory: no picture is
+decoded before there is a place for its views. While the views in one place are encoded, the next
+ones are made in the other.
 """
 
-import multiprocessing
-import signal
+import mmap
+import os
+import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,15 +20,19 @@ import numpy.typing as npt
 
 from dtpt.data.dataset import ImageRef, Sample
 from dtpt.errors import ImageError, RunError
+from dtpt.runs.processes import Companion, start
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from dtpt.clip.preprocess import Preprocess
     from dtpt.views import ViewRecipe
 
 Pixels = npt.NDArray[np.float32]
 PLACES_PER_WORKER = 2
 SECONDS_TO_END = 5.0
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+DEATHS_AT_START = 3
+READY = "ready"
 
 
 @dataclass(frozen=True)
@@ -39,62 +42,66 @@ class Job:
     Attributes:
         sample: The sample.
         seed: Seed of the views.
+        recipe: How its views are made, and how many.
         image_key: Its content key.
         stamp: How its file looked just before that was read.
+        ticket: Anything by which the caller knows the job again.
     """
 
     sample: Sample
     seed: int
+    recipe: "ViewRecipe"
     image_key: str = ""
     stamp: str = ""
+    ticket: object = None
 
 
 @dataclass(frozen=True)
 class Rendered:
     """The views of a job, or why there are none.
 
-    `pixels` (N, 3, S, S) is only valid until the renderer is asked for the next one.
+    Attributes:
+        job: The job.
+        pixels: (N, 3, S, S), valid until the renderer is asked for the next one.
+        failure: Why the image cannot be read.
+        death: How the process ended that worked on it; it may succeed in another one.
     """
 
     job: Job
-    pixels: Pixels | None
+    pixels: Pixels | None = None
     failure: str = ""
+    death: str = ""
 
 
-@dataclass(frozen=True)
-class Studio:
-    """How views are made: the same for every image of a data set, and picklable."""
+def render(
+    image: ImageRef,
+    *,
+    seed: int,
+    recipe: "ViewRecipe",
+    preprocessing: "Preprocess",
+    out: Pixels | None = None,
+) -> Pixels:
+    """Decode a picture and make its views; they depend on pixels, recipe and seed alone."""
+    from dtpt.images import pixel_digest
+    from dtpt.views import make_views
 
-    recipe: "ViewRecipe"
-    preprocessing: "Preprocess"
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(N, 3, S, S) of the views of one image."""
-        size = self.preprocessing.size
-        return (self.recipe.count, 3, size, size)
-
-    def views(self, image: ImageRef, seed: int) -> Pixels:
-        """Decode a picture and make its views; they depend on pixels, recipe and seed alone."""
-        from dtpt.images import pixel_digest
-        from dtpt.views import make_views
-
-        picture = image.open()
-        return make_views(
-            picture,
-            recipe=self.recipe,
-            seed=seed,
-            image_id=pixel_digest(picture),
-            preprocessing=self.preprocessing,
-        )
+    picture = image.open()
+    return make_views(
+        picture,
+        recipe=recipe,
+        seed=seed,
+        image_id=pixel_digest(picture),
+        preprocessing=preprocessing,
+        out=out,
+    )
 
 
 class Renderer(Protocol):
-    """Takes jobs while it is not full and gives their views back, in any order."""
+    """Takes jobs while it has room and gives their views back, in any order."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether the next job has to wait for a result to be collected."""
+    def has_room(self) -> bool:
+        """Whether another job can be taken now."""
         ...
 
     @property
@@ -104,6 +111,10 @@ class Renderer(Protocol):
 
     def submit(self, job: Job) -> None:
         """Start a job."""
+        ...
+
+    def release(self) -> None:
+        """Say that the views collected last are not needed any more."""
         ...
 
     def collect(self) -> Rendered:
@@ -118,14 +129,14 @@ class Renderer(Protocol):
 class InlineRenderer:
     """Makes the views in the calling process, one image at a time."""
 
-    def __init__(self, studio: Studio) -> None:
-        self._studio = studio
+    def __init__(self, preprocessing: "Preprocess") -> None:
+        self._preprocessing = preprocessing
         self._jobs: deque[Job] = deque()
 
     @property
-    def is_full(self) -> bool:
+    def has_room(self) -> bool:
         """One image is enough: nobody works on a second."""
-        return len(self._jobs) >= 1
+        return not self._jobs
 
     @property
     def pending(self) -> int:
@@ -136,13 +147,22 @@ class InlineRenderer:
         """Remember a job until it is collected."""
         self._jobs.append(job)
 
+    def release(self) -> None:
+        """Do nothing: every image has memory of its own."""
+
     def collect(self) -> Rendered:
         """Make the views of the oldest job."""
         job = self._jobs.popleft()
         try:
-            return Rendered(job, self._studio.views(job.sample.image, job.seed))
+            pixels = render(
+                job.sample.image,
+                seed=job.seed,
+                recipe=job.recipe,
+                preprocessing=self._preprocessing,
+            )
         except ImageError as error:
-            return Rendered(job, None, str(error))
+            return Rendered(job, failure=str(error) or "unreadable")
+        return Rendered(job, pixels)
 
     def close(self) -> None:
         """Forget what was not collected."""
@@ -151,144 +171,177 @@ class InlineRenderer:
 
 @dataclass
 class _Worker:
-    process: BaseProcess
-    pipe: "Connection[Any, Any]"
+    companion: Companion
+    places: tuple[int, ...]
     free: list[int]
-    busy: dict[int, Job]
+    busy: dict[int, Job] = field(default_factory=dict)  # the oldest first
+    is_ready: bool = False
 
 
 class WorkerPool:
-    """Makes views in `count` processes.
+    """Makes views in `count` processes; one that dies is replaced.
 
     Args:
-        studio: How views are made.
+        preprocessing: Size and normalisation of the views.
         count: Number of processes.
+        views: Largest number of views of a job.
     """
 
-    def __init__(self, studio: Studio, count: int) -> None:
-        # spawn, because torch's threads do not survive a fork
-        context = multiprocessing.get_context("spawn")
-        self._shape = studio.shape
-        places = count * PLACES_PER_WORKER
-        size = int(np.prod(self._shape))
-        memory = context.RawArray("f", places * size)
-        self._buffer = np.frombuffer(memory, dtype=np.float32).reshape(places, *self._shape)
-        self._workers: list[_Worker] = []
+    def __init__(self, preprocessing: "Preprocess", count: int, *, views: int) -> None:
+        self._preprocessing = preprocessing
+        self._shape = (count * PLACES_PER_WORKER, views, 3, *(preprocessing.size,) * 2)
+        self._file = _nameless_file(4 * int(np.prod(self._shape)))
+        self._buffer = _map(self._file, self._shape)
         self._held: tuple[_Worker, int] | None = None
-        for index in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=serve, args=(theirs, memory, studio), daemon=True, name=f"views-{index}"
-            )
-            with _without_interrupts():
-                process.start()
-            theirs.close()  # then a dead worker, or a dead parent, closes the pipe
-            own = list(range(index * PLACES_PER_WORKER, (index + 1) * PLACES_PER_WORKER))
-            self._workers.append(_Worker(process, ours, own, {}))
+        self._again: deque[Job] = deque()
+        self._early_deaths = 0
+        self._workers: list[_Worker] = []
+        try:
+            for index in range(count):
+                places = range(index * PLACES_PER_WORKER, (index + 1) * PLACES_PER_WORKER)
+                self._workers.append(self._start(tuple(places)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, places: tuple[int, ...]) -> _Worker:
+        companion = start("dtpt.runs.workers:serve", files=(self._file,))
+        companion.pipe.send((self._file, self._shape, self._preprocessing))
+        return _Worker(companion, places, list(places))
 
     @property
-    def is_full(self) -> bool:
-        """Whether no worker has a free place."""
-        return not any(worker.free for worker in self._workers)
+    def has_room(self) -> bool:
+        """Whether a worker has a free place."""
+        return any(worker.free for worker in self._workers)
 
     @property
     def pending(self) -> int:
         """Jobs whose result has not been collected."""
-        return sum(len(worker.busy) for worker in self._workers)
+        return len(self._again) + sum(len(worker.busy) for worker in self._workers)
 
     def submit(self, job: Job) -> None:
         """Give a job to the worker with the most free places."""
         worker = max(self._workers, key=lambda candidate: len(candidate.free))
         place = worker.free.pop()
         worker.busy[place] = job
-        try:
-            worker.pipe.send((place, job.sample.image, job.seed))
-        except OSError as error:
-            raise RunError(_death(worker)) from error
+        with suppress(OSError):  # it died; `collect` finds out
+            worker.companion.pipe.send((place, job.sample.image, job.seed, job.recipe))
 
-    def collect(self) -> Rendered:
-        """Wait for any worker; the views stay valid until the next call."""
-        self._release()
-        ready = wait([worker.pipe for worker in self._workers if worker.busy])
-        worker = next(worker for worker in self._workers if worker.pipe in ready)
-        try:
-            place, failure, crash = worker.pipe.recv()
-        except (EOFError, OSError) as error:
-            raise RunError(_death(worker)) from error
-        job = worker.busy.pop(place)
-        if crash:
-            raise RunError(f"Making the views of {job.sample.id!r} failed: {crash}")
-        self._held = (worker, place)
-        return Rendered(job, None if failure else self._buffer[place], failure)
-
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Let the place of the views collected last be used again."""
         if self._held is not None:
             worker, place = self._held
             worker.free.append(place)
             self._held = None
 
+    def collect(self) -> Rendered:
+        """Wait for any worker; the views stay valid until `release` or the next call."""
+        self.release()
+        while self._again and self.has_room:
+            self.submit(self._again.popleft())
+        worker, message = self._receive()
+        if message is None:
+            return self._replace(worker)
+        place, failure, crash = message
+        job = worker.busy.pop(place)
+        if crash:
+            raise RunError(f"Making the views of {job.sample.id!r} failed: {crash}")
+        self._held = (worker, place)
+        if failure:
+            return Rendered(job, failure=failure)
+        return Rendered(job, self._buffer[place, : job.recipe.count])
+
+    def _receive(self) -> tuple[_Worker, tuple[int, str, str] | None]:
+        """Return a worker with what it says about a place; None when it died."""
+        while True:
+            ready = wait([worker.companion.pipe for worker in self._workers if worker.busy])
+            worker = next(worker for worker in self._workers if worker.companion.pipe in ready)
+            try:
+                message = worker.companion.pipe.recv()
+            except (EOFError, OSError):
+                return worker, None
+            if message != READY:
+                return worker, message
+            worker.is_ready = True
+
+    def _replace(self, worker: _Worker) -> Rendered:
+        """Blame the job that a dead worker was working on; its other ones are done again."""
+        ending = worker.companion.describe_end()
+        worker.companion.stop(0)
+        self._early_deaths += not worker.is_ready
+        if self._early_deaths >= DEATHS_AT_START:
+            raise RunError(
+                f"Processes that make views die as soon as they start ({ending}); often memory ran "
+                "out. Every finished image is kept: run the same command again, with fewer "
+                "--workers."
+            )
+        blamed, *others = worker.busy.values()
+        self._again.extend(others)
+        self._workers[self._workers.index(worker)] = self._start(worker.places)
+        return Rendered(blamed, death=ending)
+
     def close(self) -> None:
-        """Close the pipes, on which the workers end; one that does not is killed."""
+        """End all workers; one that is busy is not waited for."""
         for worker in self._workers:
-            worker.pipe.close()
+            worker.companion.pipe.close()
         for worker in self._workers:
-            worker.process.join(SECONDS_TO_END if not worker.busy else 0.2)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join(SECONDS_TO_END)
-            worker.process.close()
+            worker.companion.stop(0.2 if worker.busy else SECONDS_TO_END)
         self._workers = []
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Let a process start with interrupts blocked: terminals and Slurm send them to all processes.
-
-    In this process an interrupt that arrives meanwhile is only delayed.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock the signal when it starts later
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _death(worker: _Worker) -> str:
-    worker.process.join(1.0)
-    code = worker.process.exitcode
-    jobs = ", ".join(repr(job.sample.id) for job in worker.busy.values())
-    return (
-        f"A worker process died (exit code {code}) while making the views of {jobs}; often memory "
-        "ran out. Every finished image is kept: run the same command again, with fewer --workers."
-    )
-
-
-def make_renderer(studio: Studio, workers: int) -> InlineRenderer | WorkerPool:
+def make_renderer(
+    preprocessing: "Preprocess", workers: int, *, views: int
+) -> InlineRenderer | WorkerPool:
     """Return a renderer with that many processes beside this one."""
-    return WorkerPool(studio, workers) if workers > 0 else InlineRenderer(studio)
+    if workers == 0:
+        return InlineRenderer(preprocessing)
+    return WorkerPool(preprocessing, workers, views=views)
 
 
-def serve(pipe: "Connection[Any, Any]", memory: Any, studio: Studio) -> None:
+def _nameless_file(size: int) -> int:
+    """Return a descriptor of memory that vanishes with the last process that has it open."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("dtpt-views")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _map(descriptor: int, shape: tuple[int, ...]) -> Pixels:
+    memory = mmap.mmap(descriptor, 4 * int(np.prod(shape)))
+    return np.frombuffer(memory, dtype=np.float32).reshape(shape)
+
+
+def serve(pipe: "Connection[Any, Any]") -> None:
     """Run in a worker: answer jobs until the pipe closes."""
-    for number in INTERRUPTS:  # the main process answers them and then closes the pipe
-        signal.signal(number, signal.SIG_IGN)
-    buffer = np.frombuffer(memory, dtype=np.float32).reshape(-1, *studio.shape)
+    import dtpt.views  # noqa: F401 - so that "ready" means ready
+
+    descriptor, shape, preprocessing = pipe.recv()
+    buffer = _map(descriptor, shape)
+    pipe.send(READY)
     while True:
-        try:
-            place, image, seed = pipe.recv()
-            pipe.send((place, *_fill(buffer[place], lambda: studio.views(image, seed))))  # noqa: B023
-        except (EOFError, OSError):  # the main process closed the pipe or died
-            return
+        place, image, seed, recipe = pipe.recv()
+        out = buffer[place, : recipe.count]
+        answer = _attempt(image, out, seed=seed, recipe=recipe, preprocessing=preprocessing)
+        pipe.send((place, *answer))
 
 
-def _fill(target: Pixels, make: Callable[[], Pixels]) -> tuple[str, str]:
+def _attempt(
+    image: ImageRef,
+    out: Pixels,
+    *,
+    seed: int,
+    recipe: "ViewRecipe",
+    preprocessing: "Preprocess",
+) -> tuple[str, str]:
     """Put views into shared memory; return (why the image is bad, why we are)."""
     try:
-        target[:] = make()
+        render(image, seed=seed, recipe=recipe, preprocessing=preprocessing, out=out)
     except ImageError as error:
         return str(error) or "unreadable", ""
     except Exception as error:  # anything else is a bug, and its place is the main process

@@ -53,7 +53,7 @@ class PromptEncoder:
         self.prompts = prompts
         self.budget_bytes = budget_bytes
         self.embed_dim = model.config.embed_dim
-        self.bytes_per_token = _graph_bytes_per_token(model)
+        self.bytes_per_token = graph_bytes_per_token(model)
         with torch.no_grad():
             self._prefix_embeddings = self.tower.embed(prompts.prefix)  # (P, W)
             self._chunks = _make_chunks(model, prompts)
@@ -205,7 +205,7 @@ def _make_chunks(model: Clip, prompts: PromptSet) -> tuple[_Chunk, ...]:
     return tuple(chunks)
 
 
-def _graph_bytes_per_token(model: Clip) -> int:
+def graph_bytes_per_token(model: Clip) -> int:
     """Estimate from above what autograd keeps per class token, in bytes."""
     text = model.config.text
     numbers = text.layers * (10 * text.width + 2 * text.mlp_width)

@@ -1,25 +1,15 @@
-"""The same rows, bit for bit, for any number of shards and workers."""
+"""The same rows, bit for bit, for any number of shards."""
 
 import os
 import sqlite3
-import subprocess
-import sys
-import time
 from contextlib import closing
-from pathlib import Path
 
-import numpy as np
 import pytest
-from bad_refs import BuggyRef, DeadlyRef
 from tiny_runs import exported
 
-from dtpt.clip.preprocess import Preprocess
-from dtpt.data import Sample
 from dtpt.errors import RunError
 from dtpt.runs import merge, open_run
 from dtpt.runs.shards import Shard, find_shard
-from dtpt.runs.workers import InlineRenderer, Job, Studio, WorkerPool
-from dtpt.views import ViewRecipe
 
 
 def without_cache(run_tiny, **options):
@@ -37,12 +27,6 @@ def test_shards_join_to_the_undivided_run(run_tiny, tmp_path):
             assert exported(joined) == whole
         with merge(folder) as again:  # joining twice changes nothing
             assert exported(again) == whole
-
-
-def test_workers_make_the_rows_that_one_process_makes(run_tiny, tmp_path):
-    whole = without_cache(run_tiny, output=tmp_path / "w0", workers=0)
-    for workers in (1, 4):
-        assert without_cache(run_tiny, output=tmp_path / f"w{workers}", workers=workers) == whole
 
 
 def test_division_may_change_between_sessions(run_tiny, tmp_path):
@@ -115,86 +99,3 @@ def test_shard_comes_from_the_flag_then_from_the_environment(given, environment,
 def test_impossible_shards_are_refused(text):
     with pytest.raises(RunError, match="shar"):
         find_shard(text, {})
-
-
-@pytest.fixture
-def studio():
-    return Studio(ViewRecipe(count=2, augmix=False), Preprocess.openai(16))
-
-
-def test_death_of_a_worker_is_told_with_the_image(studio):
-    pool = WorkerPool(studio, 1)
-    try:
-        pool.submit(Job(Sample("class/deadly.jpg", 0, DeadlyRef()), 0))
-        with pytest.raises(RunError, match=r"died \(exit code -9\).*class/deadly.jpg"):
-            pool.collect()
-    finally:
-        pool.close()
-
-
-def test_bug_in_a_worker_is_told_with_the_image(studio):
-    pool = WorkerPool(studio, 1)
-    try:
-        pool.submit(Job(Sample("class/odd.jpg", 0, BuggyRef()), 0))
-        with pytest.raises(RunError, match=r"class/odd.jpg.*ZeroDivisionError: a bug"):
-            pool.collect()
-    finally:
-        pool.close()
-
-
-def test_pool_holds_a_bounded_number_of_images_and_returns_all(studio, pictures):
-    alone = InlineRenderer(studio)
-    pool = WorkerPool(studio, 2)
-    seen = {}
-    try:
-        for sample in pictures.samples[:9]:
-            while pool.is_full:
-                rendered = pool.collect()
-                seen[rendered.job.sample.id] = rendered.pixels.copy()
-            pool.submit(Job(sample, 5))
-            assert pool.pending <= 4
-        while pool.pending:
-            rendered = pool.collect()
-            seen[rendered.job.sample.id] = rendered.pixels.copy()
-    finally:
-        pool.close()
-    for sample in pictures.samples[:9]:
-        alone.submit(Job(sample, 5))
-        np.testing.assert_array_equal(alone.collect().pixels, seen[sample.id])
-
-
-ORPHAN = """
-import os, sys, time
-from dtpt.clip.preprocess import Preprocess
-from dtpt.runs.workers import Studio, WorkerPool
-from dtpt.views import ViewRecipe
-if __name__ == "__main__":
-    assert "torch" not in sys.modules
-    pool = WorkerPool(Studio(ViewRecipe(count=2), Preprocess.openai(16)), 2)
-    print(*[worker.process.pid for worker in pool._workers], flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to look at processes")
-def test_workers_end_when_their_parent_is_killed(tmp_path):
-    script = tmp_path / "orphan.py"
-    script.write_text(ORPHAN)
-    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    workers = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(workers) == 2
-    time.sleep(0.3)
-    parent.kill()
-    parent.communicate()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and any(_is_running(pid) for pid in workers):
-        time.sleep(0.1)
-    assert not any(_is_running(pid) for pid in workers)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
