@@ -19,7 +19,7 @@ from dtpt.runs.orders import (
     Struck,
     WorkOrder,
 )
-from dtpt.runs.processes import Companion, start
+from dtpt.runs.processes import Companion, start, stop
 
 if TYPE_CHECKING:
     from dtpt.runs.replica import Replica
@@ -159,7 +159,7 @@ class LocalCrew:
     def _replace(self, member: _Member) -> None:
         """Give back the pictures of a dead replica and start another one in its place."""
         ending = member.companion.describe_end()
-        member.companion.stop(0)
+        stop([member.companion])
         self._early_deaths += not member.is_ready
         if self._early_deaths >= DEATHS_AT_START:
             raise RunError(
@@ -177,10 +177,9 @@ class LocalCrew:
 
     def close(self) -> None:
         """End all replicas; one that is in the middle of a large picture is killed."""
-        for member in self._members:
-            member.companion.pipe.close()
-        for member in self._members:
-            member.companion.stop(SECONDS_FOR_A_PICTURE if member.places else SECONDS_TO_END)
+        is_busy = any(member.places for member in self._members)
+        seconds = SECONDS_FOR_A_PICTURE if is_busy else SECONDS_TO_END
+        stop([member.companion for member in self._members], seconds)
         self._members = []
 
 
@@ -198,7 +197,4 @@ def warm_up(count: int, *, threads: int) -> Iterator[list[Companion]]:
             waiting.append(start_replica(threads))
         yield waiting
     finally:
-        for companion in waiting:
-            companion.pipe.close()
-        for companion in waiting:
-            companion.stop(0)
+        stop(waiting)

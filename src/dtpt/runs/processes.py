@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,15 +30,6 @@ class Companion:
 
     process: "subprocess.Popen[bytes]"
     pipe: "Connection[Any, Any]"
-
-    def stop(self, seconds: float) -> None:
-        """Close the pipe, on which the process ends; one that does not end in time is killed."""
-        self.pipe.close()
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
     def describe_end(self) -> str:
         """Say how the process ended, which it has or is about to."""
@@ -83,6 +75,20 @@ def start(
     finally:
         theirs.close()  # then a dead companion, or our death, closes the pipe
     return Companion(process, ours)
+
+
+def stop(companions: Iterable[Companion], seconds: float = 0.0) -> None:
+    """Close the pipes, on which the processes end; those that do not end in time are killed."""
+    ending = list(companions)
+    for companion in ending:
+        companion.pipe.close()
+    deadline = time.monotonic() + seconds
+    for companion in ending:
+        try:
+            companion.process.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            companion.process.kill()
+            companion.process.wait()
 
 
 @contextmanager

@@ -96,9 +96,11 @@ def choose_resources(
     """
     chosen = threads or 1
     copies = _replicas(machine, work, replicas=replicas, workers=workers, threads=chosen)
+    if not CAN_START:
+        return Resources(1, chosen, 0)
     if workers != "auto":
         return Resources(copies, chosen, workers)
-    if copies > 1 or work.pictures < FEW_PICTURES or not CAN_START:
+    if copies > 1 or work.pictures < FEW_PICTURES:
         return Resources(copies, chosen, 0)
     return Resources(copies, chosen, min(max(machine.cores - chosen, 0), MOST_WORKERS))
 
@@ -106,7 +108,7 @@ def choose_resources(
 def _replicas(
     machine: Machine, work: Work, *, replicas: Count, workers: Count, threads: int
 ) -> int:
-    if not work.can_leave or not CAN_START:
+    if not work.can_leave:
         return 1
     if replicas != "auto":
         return replicas

@@ -14,7 +14,7 @@ from dtpt.files import printable
 from dtpt.runs.crews import Crew, InlineCrew, LocalCrew, warm_up
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.planning import Plan
-from dtpt.runs.processes import CAN_START, Companion
+from dtpt.runs.processes import CAN_START, Companion, stop
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run, thread_remarks
 from dtpt.runs.resources import FEW_PICTURES, Resources, usable_cores
@@ -155,8 +155,12 @@ def _open_crew(
     from dtpt.runs.setup import work_order
 
     order = work_order(setup, options, resources=resources)
-    if resources.replicas > 1:
-        taken = [warm.pop() for _ in range(min(resources.replicas, len(warm)))]
-        return LocalCrew(order, resources.replicas, warm=taken)
+    wanted = resources.replicas if resources.replicas > 1 else 0
+    stop(warm[wanted:])
+    if wanted:
+        taken = warm[:wanted]
+        warm.clear()  # they belong to the crew now
+        return LocalCrew(order, wanted, warm=taken)
+    warm.clear()
     stack.enter_context(torch_threads(resources.threads))
     return InlineCrew(Replica(order, model=setup.model))

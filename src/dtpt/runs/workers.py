@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dtpt.data.dataset import ImageRef, Sample
 from dtpt.errors import ImageError, RunError
-from dtpt.runs.processes import Companion, start
+from dtpt.runs.processes import Companion, start, stop
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -267,7 +267,7 @@ class WorkerPool:
     def _replace(self, worker: _Worker) -> Rendered:
         """Blame the job that a dead worker was working on; its other ones are done again."""
         ending = worker.companion.describe_end()
-        worker.companion.stop(0)
+        stop([worker.companion])
         self._early_deaths += not worker.is_ready
         if self._early_deaths >= DEATHS_AT_START:
             raise RunError(
@@ -282,10 +282,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers; one that is busy is not waited for."""
-        for worker in self._workers:
-            worker.companion.pipe.close()
-        for worker in self._workers:
-            worker.companion.stop(0.2 if worker.busy else SECONDS_TO_END)
+        seconds = 0.2 if any(worker.busy for worker in self._workers) else SECONDS_TO_END
+        stop([worker.companion for worker in self._workers], seconds)
         self._workers = []
         if self._file >= 0:
             os.close(self._file)
