@@ -155,3 +155,15 @@ def test_help_loads_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_pipeline_prints_speed_and_how_busy_the_cores_are(printed, monkeypatch):
+    monkeypatch.setattr("dtpt.bench.pipeline.SERIAL_PICTURES", 2)
+    words = ("pipeline", "--pictures", 2, "--workers", 0)
+    found = json.loads(printed(*words, "--json"))
+    assert (found["pictures"], found["replicas"], found["workers"]) == (4, 1, 0)
+    assert found["pictures_per_second"] == pytest.approx(4 / found["seconds"])
+    serial = 1 / sum(found["stage_seconds"].values())
+    assert found["serial_pictures_per_second"] == pytest.approx(serial)
+    assert 0 < found["busy_share"] <= 1.1
+    assert found["machine"]["cores"] >= 1
