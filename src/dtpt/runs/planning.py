@@ -65,8 +65,11 @@ class Plan:
         self._others: list[Run] = []
         try:
             for path in other_stores(store.path.parent, shard):
-                self._others.append(Run(path))
-            self._others = [run for run in self._others if store.spec.only_enlarges(run.spec)]
+                run = Run(path)
+                if store.spec.only_enlarges(run.spec):
+                    self._others.append(run)
+                else:
+                    run.close()
             self.stages = tuple(self._survey())
         except BaseException:
             self.close()
