@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 import dtpt.runs.features as features_module
 from dtpt.cli.main import app
+from dtpt.clip.model import view_batches
 from dtpt.errors import RunError
-from dtpt.runs.features import FeatureCache, GroupKey, list_shards, parse_size, prune, read_shard
+from dtpt.runs.features import (
+    FeatureCache,
+    GroupKey,
+    list_shards,
+    parse_size,
+    prune,
+    read_shard,
+    serves,
+)
 
 KEY = GroupKey("model", "views", 0)
 
@@ -60,6 +69,18 @@ def test_more_views_serve_those_who_need_fewer(tmp_path):
     cache.flush()
     again = FeatureCache(KEY, folder=tmp_path)
     np.testing.assert_array_equal(again.get("image", views=32), many)
+
+
+def test_only_equal_numbers_of_views_serve_where_all_share_one_pass(tmp_path):
+    cache = FeatureCache(GroupKey("model", "views", 0, "cuda"), folder=tmp_path)
+    cache.put("image", numbers(0, (32, 8)))
+    assert cache.get("image", views=16) is None
+    np.testing.assert_array_equal(cache.get("image", views=32), numbers(0, (32, 8)))
+
+
+def test_views_are_cut_where_the_towers_batches_end():
+    ends = {batch.stop for batch in view_batches(64)}
+    assert {views for views in range(1, 65) if serves(64, views)} == ends
 
 
 @pytest.mark.parametrize(

@@ -250,3 +250,13 @@ def test_methods_of_the_callers_script_are_evaluated_in_its_own_process(options)
             assert run.sessions()[0]["replicas"] == 1
     finally:
         del METHODS["local"]
+
+
+def test_precision_reaches_every_replica_and_is_part_of_the_run(options, whole, tmp_path):
+    with evaluate(options(precision="bfloat16", output=tmp_path / "one")) as run:
+        alone = exported(run)
+        assert run.spec.precision == "bfloat16"
+    with evaluate(options(precision="bfloat16", output=tmp_path / "two", replicas=2)) as run:
+        assert exported(run) == alone != whole
+    with pytest.raises(RunError, match="precision: bfloat16 → float32"):
+        evaluate(options(output=tmp_path / "one"))

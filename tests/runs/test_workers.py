@@ -113,7 +113,7 @@ class SlowModel(SimpleNamespace):
     device = torch.device("cpu")
     fingerprint = "slow"
 
-    def encode_image(self, pixels):
+    def encode_views(self, pixels):
         time.sleep(0.2)
         return torch.ones(len(pixels), 4)
 

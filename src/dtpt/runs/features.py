@@ -2,10 +2,10 @@
 
 A *group* is one (model, precision, view recipe without the number of views, seed, device kind); it
 is a folder of shards. A shard is a safetensors file with the float32 (N, D) features of up to 64
-images under their image keys; N views also serve those who need fewer. Its name is the sha256 of
-its content, so a shard that was damaged in any byte is noticed when it is read, thrown away and
-computed again. Shards are written atomically and never changed; when the cache outgrows its limit
-the least recently used ones go.
+images under their image keys; on a CPU N views also serve those who need fewer. Its name is the
+sha256 of its content, so a shard that was damaged in any byte is noticed when it is read, thrown
+away and computed again. Shards are written atomically and never changed; when the cache outgrows
+its limit the least recently used ones go.
 """
 
 import hashlib
@@ -120,6 +120,7 @@ class FeatureCache:
         self.folder = self.root / key.folder
         self.limit = cache_limit() if limit is None else limit
         self.damaged: list[Path] = []
+        self._cuts = key.device.startswith("cpu")  # where views are encoded in fixed batches
         self._writable = True
         self._waiting: dict[str, Features] = {}
         self._loaded: OrderedDict[Path, dict[str, Features]] = OrderedDict()
@@ -139,10 +140,10 @@ class FeatureCache:
     def get(self, image_key: str, *, views: int) -> Features | None:
         """Return the (views, D) features of an image, None when they must be computed."""
         waiting = self._waiting.get(image_key)
-        if waiting is not None and serves(len(waiting), views):
+        if waiting is not None and self._serves(len(waiting), views):
             return waiting[:views]
         path, there = self._index.get(image_key, (None, 0))
-        if path is None or not serves(there, views):
+        if path is None or not self._serves(there, views):
             return None
         if path not in self._loaded:
             self._load(path)
@@ -151,6 +152,9 @@ class FeatureCache:
             return None
         self._loaded.move_to_end(path)
         return found[:views]
+
+    def _serves(self, there: int, wanted: int) -> bool:
+        return there == wanted or (self._cuts and serves(there, wanted))
 
     def _load(self, path: Path) -> None:
         tensors = read_shard(path)
@@ -200,7 +204,8 @@ class FeatureCache:
 def serves(there: int, wanted: int) -> bool:
     """Tell whether the first ones of more views are the numbers that fewer would have given.
 
-    Views are encoded in batches that end at 1, 8, 16, 32, 48, ...; only there they are cut.
+    A CPU encodes views in batches that end at 1, 8, 16, 32, 48, ... (`Clip.encode_views`); only
+    there they are cut.
 
     Example:
         >>> serves(64, 16), serves(64, 20), serves(16, 64)

@@ -114,6 +114,10 @@ class ModelOptions(Options, TuningSettings):
         Field(description="Activation of a checkpoint of your own that does not name it itself."),
     ] = None
     device: Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        Field(description="In which the towers compute; half precision is for accelerators."),
+    ] = "float32"
     threads: Annotated[
         int | None,
         Field(

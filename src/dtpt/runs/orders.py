@@ -65,7 +65,7 @@ class WorkOrder:
     fingerprint: str
     device: str
     activation: Literal["gelu", "quick_gelu"] | None
-    precision: str
+    precision: Literal["float32", "bfloat16", "float16"]
     threads: int
     template: str
     context: npt.NDArray[np.float32] | None

@@ -225,7 +225,12 @@ class Replica:
 
 def load(order: WorkOrder) -> "Clip":
     """Load the model that an order names, and check that it is the one that is meant."""
-    model = load_model(order.model, device=order.device, activation=order.activation)
+    model = load_model(
+        order.model,
+        device=order.device,
+        activation=order.activation,
+        precision=order.precision,
+    )
     if model.fingerprint != order.fingerprint:
         raise RunError(
             f"{order.model} is another model here than where the run was started: "

@@ -18,7 +18,6 @@ from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.prompts import load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
-from dtpt.runs.pipeline import precision_of
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.tuning import TuningSettings, views_needed
@@ -101,7 +100,7 @@ def prepare(
         template=options.template if context is None else placeholder_template(len(context)),
         context=None if context is None else tensor_digest(context),
         tuning=options.tuning.model_dump(mode="json"),
-        precision=precision_of(loaded),
+        precision=loaded.precision,
         batch=options.batch,
         code_version=code_version(),
     )
@@ -154,7 +153,7 @@ def work_order(setup: Setup, options: EvalOptions, *, resources: Resources) -> W
         fingerprint=setup.model.fingerprint,
         device=str(setup.model.device),
         activation=options.activation,
-        precision=setup.spec.precision,
+        precision=options.precision,
         threads=resources.threads,
         template=setup.spec.template,
         context=None if setup.context is None else setup.context.detach().cpu().numpy(),
@@ -193,7 +192,12 @@ def _load_datasets(options: EvalOptions) -> list[Dataset]:
 def _load_model(options: EvalOptions) -> "Clip":
     from dtpt.clip.loading import load_model
 
-    return load_model(options.model, device=options.device, activation=options.activation)
+    return load_model(
+        options.model,
+        device=options.device,
+        activation=options.activation,
+        precision=options.precision,
+    )
 
 
 def expand_methods(
