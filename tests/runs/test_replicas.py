@@ -252,11 +252,12 @@ def test_methods_of_the_callers_script_are_evaluated_in_its_own_process(options)
         del METHODS["local"]
 
 
-def test_precision_reaches_every_replica_and_is_part_of_the_run(options, whole, tmp_path):
-    with evaluate(options(precision="bfloat16", output=tmp_path / "one")) as run:
+def test_precision_reaches_every_replica_and_is_part_of_the_run(home, whole, tmp_path):
+    half = {"precision": "bfloat16"}
+    with evaluate(named_options(home, tmp_path / "one", **half)) as run:
         alone = exported(run)
         assert run.spec.precision == "bfloat16"
-    with evaluate(options(precision="bfloat16", output=tmp_path / "two", replicas=2)) as run:
+    with evaluate(named_options(home, tmp_path / "two", replicas=2, **half)) as run:
         assert exported(run) == alone != whole
     with pytest.raises(RunError, match="precision: bfloat16 → float32"):
-        evaluate(options(output=tmp_path / "one"))
+        evaluate(named_options(home, tmp_path / "one"))
