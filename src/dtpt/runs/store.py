@@ -5,16 +5,16 @@ failed one is replaced when the image can be read later.
 """
 
 import datetime
-import os
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from dtpt.errors import RunError
+from dtpt.runs.locking import lock_store
 from dtpt.runs.reading import (
     SampleRecord,
     read_finished,
@@ -24,9 +24,6 @@ from dtpt.runs.reading import (
 )
 from dtpt.runs.schema import connect_for_writing, damaged, explained, transaction, version_of
 from dtpt.runs.spec import Cell, RunSpec, canonical_json, describe_difference
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 _ROW = (
     "cell, sample, status, reason, label, prediction, confidence, entropy, p_label, sum_squares, "
@@ -339,53 +336,6 @@ def changed_picture(dataset: str, sample: str) -> str:
         f"{dataset}: the picture {sample!r} changed since its rows were computed. Put the old "
         "picture back, use another --output, or --fresh to start anew."
     )
-
-
-def lock_store(path: Path) -> "BaseFileLock":
-    """Hold a lock beside the store; the system frees it when the process dies.
-
-    It is a file of its own because closing any handle of the database would drop SQLite's locks.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path.with_name(f".{path.name}.lock"), blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RunError(
-            f"Another process is working on {path}: wait for it, or use another --output."
-        ) from None
-    return lock
-
-
-def set_aside(path: Path) -> Path | None:
-    """Move an existing store out of the way, never over another one; return its new name."""
-    if not path.exists():
-        return None
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
-    target = path.with_name(f"{path.stem}-old-{stamp}{path.suffix}")
-    while target.exists():
-        target = target.with_name(f"{target.stem}x{target.suffix}")
-    lock = lock_store(path)
-    try:
-        with explained(path):
-            _fold_in_log(path)
-            for suffix in ("-wal", "-shm"):
-                if Path(f"{path}{suffix}").exists():
-                    os.replace(f"{path}{suffix}", f"{target}{suffix}")
-            os.replace(path, target)
-    finally:
-        lock.release()
-    return target
-
-
-def _fold_in_log(path: Path) -> None:
-    """Bring what is in the write-ahead log into the file itself; a damaged file stays as it is."""
-    with suppress(sqlite3.Error):
-        connection = sqlite3.connect(path, timeout=30)
-        with suppress(sqlite3.Error):
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.close()
 
 
 def _answer_row(cell: Cell, sample: SampleInfo, *, answer: Answer) -> tuple[Any, ...]:
