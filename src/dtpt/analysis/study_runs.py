@@ -125,9 +125,8 @@ def part_options(options: EvalOptions, part: Part) -> EvalOptions:
         "keep": "top5",
         "shard": "1/1",
     }
-    known = {name: value for name, value in changes.items() if name in EvalOptions.model_fields}
     shared = {name: getattr(options, name) for name in EvalOptions.model_fields}
-    return EvalOptions(**{**shared, **known})
+    return EvalOptions(**{**shared, **changes})
 
 
 def origin_of(runs: "Sequence[Run]") -> StudyOrigin:

@@ -1,0 +1,59 @@
+"""The regularisers' first steps on several class lists."""
+
+import pytest
+
+from dtpt.analysis.regulariser_study import class_list, study_regularisers
+from dtpt.analysis.regularisers_options import RegularisersOptions
+from dtpt.cli.analyze_regularisers import regulariser_tables
+from dtpt.data.named_sets import PAPER_SETS, catalog_entry
+from dtpt.errors import MethodError, UnknownName
+
+
+@pytest.fixture(scope="module")
+def study(tiny_clip):
+    options = RegularisersOptions(
+        model="tiny", dataset="eurosat,dtd", method="c-tpt,o-tpt,d-tpt", quiet=True
+    )
+    return study_regularisers(options, model=tiny_clip)
+
+
+def test_every_class_list_has_every_pair(study):
+    assert [(entry.class_list, entry.classes) for entry in study.lists] == [
+        ("eurosat", 10),
+        ("dtd", 47),
+    ]
+    for entry in study.lists:
+        assert len(entry.pairs) == 3
+        assert all(-1 <= p.cosine <= 1 and 0 <= p.same_signs <= 1 for p in entry.pairs)
+
+
+def test_the_same_step_has_a_cosine_near_one(study):
+    (same, *_) = study.lists[0].pairs
+    assert (same.first, same.second) == ("c-tpt", "o-tpt")
+    assert same.cosine > 0.9
+
+
+def test_all_class_lists_of_the_paper_are_there_without_pictures():
+    for name in PAPER_SETS:
+        names = class_list(name)
+        assert len(names) == len(catalog_entry(name).classes) > 1
+        assert not any("_" in word for word in names)
+
+
+def test_emoji_groups_have_their_class_lists_too():
+    assert "hot beverage" in class_list("openmoji/food-drink")
+
+
+def test_tables_name_every_list(study):
+    title, table, *_ = regulariser_tables(study)
+    assert "tiny" in title
+    assert list(table.columns[0].cells) == ["eurosat", "dtd"]
+    assert len(table.columns) == 5
+
+
+def test_wrong_names_are_refused(tiny_clip):
+    with pytest.raises(UnknownName):
+        study_regularisers(RegularisersOptions(dataset="dtt", quiet=True), model=tiny_clip)
+    options = RegularisersOptions(dataset="eurosat", method="c-tpt,tpt", quiet=True)
+    with pytest.raises(MethodError, match="no regulariser"):
+        study_regularisers(options, model=tiny_clip)
