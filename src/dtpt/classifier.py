@@ -10,7 +10,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dtpt.clip.model import Clip
 from dtpt.errors import ImageError, MethodError, PromptError, PromptWarning
+from dtpt.familiarity import unfamiliar
 from dtpt.images import ImageSource, open_image, pixel_digest
 from dtpt.methods import Method, ResolvedMethod, resolve_method
 from dtpt.prompts import DEFAULT_TEMPLATE, PromptSet
@@ -48,6 +49,24 @@ class Answer:
     entropy: float
     probabilities: npt.NDArray[np.float32]
 
+    @classmethod
+    def read(cls, probabilities: Tensor, classes: Sequence[str]) -> "Answer":
+        """Read a distribution (C,) over classes at its maximum.
+
+        Example:
+            >>> Answer.read(torch.tensor([0.25, 0.75]), ["cat", "dog"]).label
+            'dog'
+        """
+        index = int(probabilities.argmax())
+        logs = torch.xlogy(probabilities, probabilities)
+        return Answer(
+            label=classes[index],
+            index=index,
+            confidence=float(probabilities[index]),
+            entropy=float(-logs.sum()),
+            probabilities=probabilities.float().cpu().numpy(),
+        )
+
 
 @dataclass(frozen=True)
 class Prediction(Answer):
@@ -57,11 +76,13 @@ class Prediction(Answer):
         method: name of the method, modifiers included.
         lambda_: weight of its regulariser; None where it has none.
         zero_shot: the same model's answer without tuning.
+        remark: a warning for people, such as that the picture is not of the model's kind.
     """
 
     method: str
     lambda_: float | None
     zero_shot: Answer
+    remark: str | None = None
 
 
 class Classifier:
@@ -124,7 +145,10 @@ class Classifier:
         Raises:
             ImageError: the image cannot be read; the message names it.
         """
-        return self.tune(self.view_features(image))
+        opened = open_image(image)
+        features = self.view_features(opened)
+        remark = unfamiliar(self.model, features[0], image=opened)
+        return replace(self.tune(features), remark=remark)
 
     def predict_batch(self, images: Iterable[ImageSource]) -> list[Prediction]:
         """Classify several images; each is independent of the others.
@@ -173,24 +197,13 @@ class Classifier:
         return self._prediction(outcome)
 
     def _prediction(self, outcome: Outcome) -> Prediction:
-        answer = self._answer(outcome.probabilities)
-        zero_shot = self._answer(torch.softmax(outcome.zero_shot_logits, dim=-1))
+        answer = Answer.read(outcome.probabilities, self.classes)
+        zero_shot = torch.softmax(outcome.zero_shot_logits, dim=-1)
         return Prediction(
             **vars(answer),
             method=outcome.method.name,
             lambda_=outcome.lambda_,
-            zero_shot=zero_shot,
-        )
-
-    def _answer(self, probabilities: Tensor) -> Answer:
-        index = int(probabilities.argmax())
-        logs = torch.xlogy(probabilities, probabilities)
-        return Answer(
-            label=self.classes[index],
-            index=index,
-            confidence=float(probabilities[index]),
-            entropy=float(-logs.sum()),
-            probabilities=probabilities.float().cpu().numpy(),
+            zero_shot=Answer.read(zero_shot, self.classes),
         )
 
 

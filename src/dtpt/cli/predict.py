@@ -107,6 +107,7 @@ def _row(path: Path, answer: "Prediction | ImageError", classes: tuple[str, ...]
         "method": answer.method,
         "lambda": answer.lambda_,
         "zero_shot": {"label": answer.zero_shot.label, "confidence": answer.zero_shot.confidence},
+        "remark": answer.remark,
         "probabilities": dict(zip(classes, answer.probabilities.tolist(), strict=True))
         if len(set(classes)) == len(classes)
         else answer.probabilities.tolist(),
@@ -126,3 +127,6 @@ def _print_table(rows: list[dict[str, Any]], method: str) -> None:
             numbers = (f"{row['confidence']:.1%}", before["label"], f"{before['confidence']:.1%}")
             table.add_row(row["image"], row["label"], *numbers)
     Console().print(table)
+    for row in rows:
+        if row.get("remark"):
+            print(f"{row['image']}: {row['remark']}", file=sys.stderr)

@@ -1,0 +1,115 @@
+"""Whether a picture is of the kind that a model was trained on.
+
+A model answers every picture, also one it cannot make sense of, and its confidence does not tell:
+`pocket` knows drawings of emoji and is about as sure of itself on photographs. So the model may
+carry a rule, a weighted sum of the picture's feature and of eight simple numbers about its pixels,
+compared with a threshold. The rule of `pocket` lies beside its weights (`familiarity.json`);
+`training/familiarity.py` fitted and measured it (docs/pocket.md has the error rates).
+"""
+
+import json
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from dtpt.clip.model import Clip
+
+# Largest difference of two neighbouring pixels, over the colours, in grey levels.
+DIFFERENCE_EDGES = (0, 2, 5, 10, 20, 40, 80, 256)
+
+
+class Rule(BaseModel):
+    """A linear rule about one model.
+
+    Attributes:
+        fingerprint: of the model that it belongs to.
+        sentence: what people are told about an unfamiliar picture.
+        threshold: sums above it are unfamiliar.
+        feature: (D,) weights of the image feature.
+        statistics: (8,) weights of `picture_statistics`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fingerprint: str
+    sentence: str
+    threshold: float
+    feature: tuple[float, ...]
+    statistics: tuple[float, ...]
+
+    def score(
+        self, features: npt.NDArray[np.float64], statistics: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """Return the sums (n,) for features (n, D) and statistics (n, 8)."""
+        weights = np.array([*self.feature, *self.statistics])
+        sums: npt.NDArray[np.float64] = np.concatenate([features, statistics], axis=1) @ weights
+        return sums
+
+
+def unfamiliar(model: Clip, image_feature: Tensor, *, image: Image.Image) -> str | None:
+    """Say in one sentence that a picture is not of the model's kind.
+
+    Args:
+        model: only models with a rule of their own are judged.
+        image_feature: (D,) unit feature of the original view.
+        image: the decoded picture.
+
+    Returns:
+        None when the picture is familiar or nothing is known about this model.
+
+    Example:
+        >>> from dtpt.clip.loading import load_model
+        >>> pocket = load_model("pocket")
+        >>> noise = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
+        >>> feature = pocket.encode_image(pocket.preprocess(noise)[None])[0]
+        >>> unfamiliar(pocket, feature, image=Image.fromarray(noise))[:39]
+        'This does not look like the drawings of'
+    """
+    rule = rule_of(model)
+    if rule is None:
+        return None
+    crop = np.asarray(model.preprocessing.cropped(image))
+    feature = image_feature.detach().cpu().double().numpy()
+    score = rule.score(feature[None], picture_statistics(crop)[None])[0]
+    return rule.sentence if score > rule.threshold else None
+
+
+def rule_of(model: Clip) -> Rule | None:
+    """Return the rule of a model; None where there is none."""
+    rule = _embedded_rule()
+    return rule if rule is not None and rule.fingerprint == model.fingerprint else None
+
+
+@lru_cache(maxsize=1)
+def _embedded_rule() -> Rule | None:
+    file = resources.files("dtpt") / "pocket" / "familiarity.json"
+    return Rule.model_validate(json.loads(file.read_text("utf-8"))) if file.is_file() else None
+
+
+def picture_statistics(crop: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    """Return eight numbers that tell flat drawings from grainy photographs.
+
+    Seven are the shares of neighbouring pixels whose difference lies between two `DIFFERENCE_EDGES`
+    (drawings have almost only the first and the last of them), the eighth is how much the pixels
+    along the border differ, in units of 50 grey levels.
+
+    Args:
+        crop: (S, S, 3) what the model sees, before normalisation.
+
+    Example:
+        >>> picture_statistics(np.zeros((8, 8, 3), np.uint8)).tolist()
+        [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    levels = crop.astype(np.int16)
+    across = np.abs(np.diff(levels, axis=1)).max(axis=2)  # (S, S - 1)
+    down = np.abs(np.diff(levels, axis=0)).max(axis=2)  # (S - 1, S)
+    differences = np.concatenate([across.ravel(), down.ravel()])
+    counts, _ = np.histogram(differences, bins=DIFFERENCE_EDGES)
+    border = np.concatenate([levels[0], levels[-1], levels[:, 0], levels[:, -1]])  # (4 S, 3)
+    spread = border.astype(np.float64).std(axis=0).mean() / 50
+    return np.append(counts / len(differences), spread)

