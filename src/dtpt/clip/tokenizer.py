@@ -37,6 +37,7 @@ _WORDS = regex.compile(
 )
 """OpenAI's pattern without its start and end token."""
 
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _START_NAMES = (START, "<start_of_text>")
 _END_NAMES = (END, "<end_of_text>")
 _MAX_FILE_BYTES = 64_000_000
@@ -183,6 +184,19 @@ class Tokenizer:
         tree["post_processor"] = _frame({start: self.start_id, end: self.end_id})
         return json.dumps(tree, ensure_ascii=False).encode()
 
+    def spell(self, token: int) -> str:
+        """Return how a token is written; empty for an id that the vocabulary does not have.
+
+        Example:
+            >>> [Tokenizer.clip_default().spell(token) for token in (320, 1125, 49407)]
+            ['a', 'photo', '<|endoftext|>']
+        """
+        written = (self._bpe.id_to_token(token) or "").removesuffix(WORD_END)
+        values = {symbol: byte for byte, symbol in zip(_byte_order(), byte_symbols(), strict=True)}
+        if any(symbol not in values for symbol in written):
+            return written
+        return bytes(values[symbol] for symbol in written).decode("utf-8", "replace")
+
     def _framed(self, text: str) -> list[int]:
         ids = [self.start_id, *self.encode(text), self.end_id]
         if len(ids) > self.context_length:
@@ -244,9 +258,13 @@ def byte_symbols() -> list[str]:
     Printable Latin-1 bytes stand for themselves and come first; the others follow and are shown
     as the characters from U+0100 on.
     """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = 256 - len(printable)
-    return [chr(byte) for byte in printable] + [chr(0x100 + n) for n in range(others)]
+    others = 256 - len(_PRINTABLE)
+    return [chr(byte) for byte in _PRINTABLE] + [chr(0x100 + n) for n in range(others)]
+
+
+def _byte_order() -> list[int]:
+    """Return the bytes that `byte_symbols` stand for."""
+    return [*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE)]
 
 
 def _openai_vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:

@@ -113,6 +113,23 @@ def read_predictions(path: Path) -> PredictionFile:
     return _choose(path, columns, first_line=2 if path.suffix.lower() == ".csv" else None)
 
 
+def parse_predictions(data: bytes, *, name: str) -> PredictionFile:
+    r"""Read predictions from the content of a CSV file.
+
+    Args:
+        data: as the file has it.
+        name: what errors call it.
+
+    Raises:
+        MetricError: when it is damaged or lacks the columns.
+
+    Example:
+        >>> parse_predictions(b"confidence,correct\n0.9,true\n", name="answers").confidence.tolist()
+        [0.9]
+    """
+    return _choose(Path(name), _read_csv(io.BytesIO(data), name), first_line=2)
+
+
 def _too_large(name: str) -> MetricError:
     return MetricError(
         f"{name}: needs more than {MOST_BYTES / 2**30:.0f} GB of memory; give fewer samples, or "
