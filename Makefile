@@ -14,12 +14,14 @@ DEMO   ?= quick
 # Installed anew only when a dependency list changes; the package itself is editable.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[openmoji,parquet]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[openmoji,parquet,serve]"
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --group docs --group oracle
+	@# axe-core checks the page's accessibility; its test skips without it
+	-npm install --silent --no-save --no-audit --prefix $(VENV)/axe axe-core@4.14.0
 	@touch $@
 
 demo: $(VENV)/installed

@@ -13,7 +13,7 @@ LAYERS = [
     {"errors"},
     {"images", "files", "metrics"},
     {"clip", "pocket"},
-    {"prompts", "views"},
+    {"prompts", "views", "familiarity"},
     {"methods"},
     {"tuning"},
     {"classifier", "data"},
@@ -21,8 +21,8 @@ LAYERS = [
     {"analysis"},
     {"report"},
     {"bench"},
-    {"cli"},
     {"web"},
+    {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 METRICS_USERS = {"metrics", "runs", "analysis", "report", "cli", "web"}
@@ -111,7 +111,8 @@ def test_listing_commands_load_no_torch():
     code = """
 import sys
 from dtpt.cli.main import app
-for words in (["models"], ["datasets"], ["score", "--help"], ["predict", "--help"]):
+helps = [[name, "--help"] for name in ("score", "predict", "serve")]
+for words in (["models"], ["datasets"], *helps):
     try:
         app(words)
     except SystemExit:

@@ -10,6 +10,7 @@ from dtpt.cli.exits import INTERRUPTED, NOBODY_READS, REFUSED, end, explain
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
 COMMANDS: dict[str, str] = {
     "predict": "dtpt.cli.predict:predict",
+    "serve": "dtpt.cli.serve:serve",
     "methods": "dtpt.cli.methods:methods",
     "bench": "dtpt.cli.bench:app",
     "models": "dtpt.cli.models:app",
@@ -29,8 +30,9 @@ COMMANDS: dict[str, str] = {
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
 SUMMARIES: dict[str, str] = {
     "predict": "Classify pictures with any method.",
+    "serve": "Serve a page and an HTTP interface for one model, on this machine.",
     "methods": "List the methods and their default lambdas.",
-    "bench": "Measure the speed of views, tuning, whole pictures and runs.",
+    "bench": "Measure the speed of views, tuning, whole pictures, runs and the service.",
     "models": "List the known models; fetch one, or name one of your own.",
     "datasets": "List the data sets; check what is on disk.",
     "score": "Compute calibration metrics of anybody's predictions.",

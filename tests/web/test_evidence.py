@@ -1,0 +1,97 @@
+"""What the server knows about answers of some confidence."""
+
+import numpy as np
+import pytest
+from live_server import LIMITS, png, running
+from PIL import Image
+
+from dtpt.data import load_dataset
+from dtpt.metrics import binomial_interval
+from dtpt.runs import EvalOptions, evaluate, open_run
+from dtpt.web.answering import Playground
+from dtpt.web.evidence import RunEvidence
+
+CLASSES = ["bird", "cat", "dog"]
+SETTINGS = {"classes": CLASSES, "methods": ["zero-shot", "tpt", "d-tpt"], "views": 4}
+
+
+@pytest.fixture(scope="module")
+def run(tiny_clip, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evidence")
+    generator = np.random.default_rng(0)
+    for name in CLASSES:
+        (folder / "pictures" / name).mkdir(parents=True)
+        for index in range(40):
+            values = generator.integers(0, 255, (36, 44, 3), dtype=np.uint8)
+            Image.fromarray(values).save(folder / "pictures" / name / f"{index:03d}.png")
+    options = EvalOptions(
+        model="tiny",
+        dataset=("own",),
+        method=("zero-shot", "tpt", "d-tpt"),
+        views=4,
+        threads=1,
+        quiet=True,
+        output=folder / "run",
+    )
+    data = load_dataset(f"folder:{folder / 'pictures'}")
+    evaluate(options, model=tiny_clip, datasets=[data])
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def informed(tiny_clip, run):
+    sources = [RunEvidence(run)]
+    playground = Playground(tiny_clip, name="tiny", limits=LIMITS, evidence=sources)
+    with running(playground) as found:
+        yield found
+
+
+def ask(server, **change):
+    status, answer = server.predict(png(), {**SETTINGS, "show": ["evidence"], **change})
+    assert status == 200, answer
+    return {one["method"]: (one["confidence"], one["evidence"]) for one in answer["answers"]}
+
+
+def test_the_nearest_hundred_answers_are_counted(informed, run):
+    confidence, (found,) = ask(informed)["tpt"]
+    with open_run(run) as opened:
+        rows = opened.rows(method="tpt")
+    nearest = np.argsort(np.abs(rows.confidence - confidence), kind="stable")[:100]
+    right = int(rows.correct[nearest].sum())
+    assert (found["right"], found["count"]) == (right, 100)
+    assert found["least_confidence"] == rows.confidence[nearest].min()
+    assert (found["low"], found["high"]) == binomial_interval(right, 100)
+
+
+def test_every_method_of_the_run_has_evidence_whatever_the_order_of_classes(informed):
+    assert all(found for _, found in ask(informed, classes=CLASSES[::-1]).values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ["bird", "cat"]},
+        {"classes": ["bird", "cat", "dog", "fox"]},
+        {"template": "a drawing of a {}."},
+        {"views": 5},
+        {"augmix": False},
+        {"steps": 2},
+        {"methods": ["d-tpt@7", "c-tpt"]},
+        {"dropped": [2]},
+    ],
+)
+def test_another_set_up_has_none(informed, change):
+    assert all(found == [] for _, found in ask(informed, **change).values())
+
+
+def test_another_model_has_none(make_clip, run):
+    playground = Playground(
+        make_clip(seed=1), name="other", limits=LIMITS, evidence=[RunEvidence(run)]
+    )
+    with running(playground) as other:
+        assert all(found == [] for _, found in ask(other).values())
+
+
+def test_the_server_names_its_sources(informed, server):
+    assert len(informed.get("/v1/models")["evidence"]) == 1
+    assert server.get("/v1/models")["evidence"] == []
