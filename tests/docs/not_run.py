@@ -8,6 +8,7 @@ WEIGHTS = "needs the weights of a real CLIP, which are downloaded"
 HOURS = "takes minutes to hours"
 ITSELF = "runs or builds everything, of which this test is a part"
 SIGNATURES = "signatures, not a program"
+SERVER = "needs a running server; tests/web/test_documents.py runs it beside one"
 LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading compares with both"
 
 NOT_RUN: dict[tuple[str, str], str] = {
@@ -21,5 +22,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,
     ("docs/pocket.md", "*"): HOURS,
+    ("docs/serve.md", "*"): SERVER,
     ("training/README.md", "*"): HOURS,
 }

