@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "report": "dtpt.cli.report:report",
     "reproduce": "dtpt.cli.reproduce:reproduce",
     "demo": "dtpt.cli.demo:demo",
+    "doctor": "dtpt.cli.doctor:doctor",
 }
 
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
@@ -45,6 +46,7 @@ SUMMARIES: dict[str, str] = {
     "report": "Make tables, figures and one page from runs.",
     "reproduce": "Run what one table or figure of the paper needs, and print it beside the paper.",
     "demo": "Compare the paper's methods on the embedded model and benchmark, in minutes.",
+    "doctor": "Describe the installation for a bug report, and test it for seconds.",
 }
 
 
