@@ -145,10 +145,3 @@ def test_description_alone_runs_nothing(capsys, monkeypatch):
     monkeypatch.setattr(command, "_tested", None)  # calling it would fail
     assert exit_code(no_self_test=True) == 0
     assert "self-test           not run" in capsys.readouterr().out
-
-
-def test_examples_in_the_documentation_run():
-    import doctest
-
-    for module in (installation, self_test, command):
-        assert doctest.testmod(module).failed == 0

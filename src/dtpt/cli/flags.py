@@ -24,6 +24,7 @@ from cyclopts import Parameter
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from dtpt.cli.completion import offer_datasets, offer_methods, offer_models
 from dtpt.runs.options import Options, flag
 
 Words = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())]
@@ -36,6 +37,8 @@ AsJson = Annotated[
 ]
 
 _METAVARS: dict[object, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
+# what is offered when somebody presses Tab behind a flag
+_OFFERED = {"model": offer_models, "method": offer_methods, "dataset": offer_datasets}
 
 Chosen = TypeVar("Chosen", bound=Options)
 FlagsClass = TypeVar("FlagsClass", bound="Flags")
@@ -124,11 +127,25 @@ def _flag_field(name: str, option: FieldInfo, *, default: object) -> dict[str, A
             denied = f"Do not {about[:1].lower()}{about[1:]}"
             return {f"no_{name}": Annotated[bool | None, Parameter(negative=(), help=denied)]}
         return {name: Annotated[bool | None, Parameter(negative=(), help=about)]}
+    offered = _OFFERED.get(name)
     if get_origin(kind) is tuple:
-        several = Parameter(flag(name), consume_multiple=True, negative=(), help=about)
+        several = Parameter(
+            flag(name),
+            consume_multiple=True,
+            negative=(),
+            metavar=f"{_metavar(get_args(kind)[0])}...",
+            help=about,
+            completer=offered,
+        )
         return {name: Annotated[list[str] | None, several]}
-    metavar = _METAVARS.get(kind, "TEXT")
-    return {name: Annotated[str | None, Parameter(flag(name), metavar=metavar, help=about)]}
+    one = Parameter(flag(name), metavar=_metavar(kind), help=about, completer=offered)
+    # a path is taken as such, because shells then offer files
+    return {name: Annotated[(Path if kind is Path else str) | None, one]}
+
+
+def _metavar(kind: Any) -> str:
+    plain = _plain_type(kind)
+    return "CHOICE" if get_origin(plain) is Literal else _METAVARS.get(plain, "TEXT")
 
 
 def _plain_type(annotation: Any) -> Any:
@@ -146,6 +163,8 @@ def _help(option: FieldInfo, default: object) -> str:
     kind = _plain_type(option.annotation)
     if get_origin(kind) is Literal:
         text += f" One of {', '.join(get_args(kind))}."
+    if option.is_required() and default is None:
+        return f"{text} [required]"
     if default is None or default == () or isinstance(default, bool):
         return text
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)

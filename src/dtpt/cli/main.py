@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "reproduce": "dtpt.cli.reproduce:reproduce",
     "demo": "dtpt.cli.demo:demo",
     "doctor": "dtpt.cli.doctor:doctor",
+    "--install-completion": "dtpt.cli.completion:install_completion",
 }
 
 # The line of each command in `dtpt --help`; a lazy command's own help is not loaded for it.
@@ -47,6 +48,7 @@ SUMMARIES: dict[str, str] = {
     "reproduce": "Run what one table or figure of the paper needs, and print it beside the paper.",
     "demo": "Compare the paper's methods on the embedded model and benchmark, in minutes.",
     "doctor": "Describe the installation for a bug report, and test it for seconds.",
+    "--install-completion": "Let bash, zsh or fish complete commands and names.",
 }
 
 

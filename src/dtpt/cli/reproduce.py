@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from dtpt.cli.completion import offer_targets
 from dtpt.cli.flags import Flags, Switch, flags_of
 from dtpt.runs.options import EvalOptions
 
@@ -32,7 +33,11 @@ class ReproduceFlags(Flags):
     ] = None
 
 
-def reproduce(target: str, *, flags: ReproduceFlags | None = None) -> None:
+def reproduce(
+    target: Annotated[str, Parameter(completer=offer_targets)],
+    *,
+    flags: ReproduceFlags | None = None,
+) -> None:
     """Run what one table or figure of the paper needs, and print it beside the paper's numbers.
 
     Where data or weights are missing it says which, where they are expected, and what the run would
