@@ -176,11 +176,12 @@ def _wrapped(line: str) -> list[str]:
 
 def _machine_lines(found: Checkup) -> dict[str, str]:
     system, computing = found.system, found.computing
-    memory = "" if system.memory_bytes is None else f", {system.memory_bytes / 1e9:.1f} GB memory"
+    amounts = {"memory": system.memory_bytes, "free": system.free_bytes}
+    memory = [f", {size / 1e9:.1f} GB {name}" for name, size in amounts.items() if size is not None]
     lines = {
         "python": system.python,
         "system": system.system,
-        "processor": f"{system.processor}, {system.cores} cores{memory}",
+        "processor": f"{system.processor}, {system.cores} cores{''.join(memory)}",
     }
     if computing is not None:
         names = [

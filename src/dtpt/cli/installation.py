@@ -41,6 +41,7 @@ class System:
         processor: Its model name.
         cores: That this process may use.
         memory_bytes: Of the whole machine; None where the system does not say.
+        free_bytes: Of it, what this process can still get.
     """
 
     system: str
@@ -48,6 +49,7 @@ class System:
     processor: str
     cores: int
     memory_bytes: int | None
+    free_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def describe_system() -> System:
         True
     """
     from dtpt.bench.machine import processor_name
-    from dtpt.runs.cores import usable_cores
+    from dtpt.runs.resources import free_memory, usable_cores
 
     return System(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -81,6 +83,7 @@ def describe_system() -> System:
         processor=processor_name(),
         cores=usable_cores(),
         memory_bytes=_memory(),
+        free_bytes=free_memory(),
     )
 
 
