@@ -102,8 +102,6 @@ def test_an_entry_point_makes_a_regulariser_known_everywhere(world, tmp_path) ->
 
 @pytest.mark.parametrize("command", ["methods", "report", "compare"])
 def test_listing_and_reporting_load_no_torch(command) -> None:
-    if command == "compare":
-        pytest.skip("comes with the comparison of methods")
     code = f"""
 import sys
 from dtpt.cli.main import app

@@ -136,7 +136,7 @@ def test_half_finished_cells_are_named_and_enter_no_mean(tmp_path: Path) -> None
     assert rows["tpt"].entries[0].value is None
     assert "cars seed 0: 2 of 6" in rows["tpt"].entries[0].missing
     assert rows["d-tpt"].entries[0].value is not None
-    assert all(entry.rank == 0 for entry in rows["tpt"].entries)
+    assert not any(entry.separated for entry in rows["tpt"].entries)
 
 
 def test_failed_pictures_are_counted_and_marked(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_unfinished_and_lonely_runs_give_a_report_that_says_so(tmp_path: Path) -
     )
     text = write_report([run], tmp_path / "out").page.read_text("utf-8")
     assert "3 of 6 pictures are evaluated" in text
-    assert "No mean over data sets is complete yet" in text
+    assert "No method has answered all pictures yet" in text
     assert "incomplete: pets seed 0: 3 of 6" in text
 
 
@@ -170,7 +170,7 @@ def test_tables_sort_by_their_headings(written: WrittenReport, tmp_path: Path) -
     dom = browse(copy, tmp_path / "profile", "--dump-dom").stdout
     table = dom[dom.index('id="fine-grained"') :]
     table = table[: table.index("</table>")]
-    rows = table[table.index("<tbody>") :].split("<tr")[1:]
+    rows = table[table.index("<tbody>") : table.index("</tbody>")].split("<tr")[1:]
     first = [float(re.search(r'data-v="([^"]+)"', row)[1]) for row in rows]
     assert len(first) == 5
     assert first == sorted(first, reverse=True)

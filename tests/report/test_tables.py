@@ -1,4 +1,4 @@
-"""Tables: means and spreads by hand, ranks, the paper beside them, three formats."""
+"""Tables: means and spreads by hand, what is bold, the paper beside them, three formats."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ from dtpt.report.tables import (
     prompt_table,
     set_table,
 )
-from dtpt.report.tables.intervals import interval_by_bootstrap
+from dtpt.report.tables.cell_draws import CellDraws
 from dtpt.report.tables.means import mean_and_spreads
 from dtpt.report.tables.printed_numbers import paper_text
 
@@ -63,24 +63,62 @@ def test_per_set_tables_have_a_column_per_set_and_the_mean(tmp_path: Path) -> No
     assert [entry.value for entry in table.rows[0].entries] == [0.25, 0.5, 0.375]
 
 
-def test_best_and_second_best_follow_the_direction_of_each_metric(tmp_path: Path) -> None:
-    accuracy = {"zero-shot": 0.5, "tpt": 1.0, "c-tpt": 0.75, "o-tpt": 0.75, "d-tpt": 0.25}
-    run = write_run(tmp_path, [dataset()], lambda c, i: (i < 4 * accuracy[c.method], 1.0))
-    table = family_table(gather([run]).conditions[0], "fine-grained", key="t")
-    ranks = {row.contender.method: [entry.rank for entry in row.entries] for row in table.rows}
-    assert [ranks[name][0] for name in accuracy] == [0, 1, 2, 2, 0]
-    assert [ranks[name][1] for name in accuracy] == [0, 1, 2, 2, 0]  # always sure: ECE is 1 - acc
-    text = markdown(table)
-    assert "| TPT | **100.00** | **0.00**" in text
-    assert text.count("<u>75.00</u>") == 2
-    assert r"\textbf{100.00}" in latex(table)
-    assert r"\underline{75.00}" in latex(table)
+def bold(table) -> list[str]:
+    """Label and heading of everything that is marked."""
+    return [
+        f"{row.contender.label} {column.metric.key}"
+        for row in table.rows
+        for entry, column in zip(row.entries, table.columns, strict=True)
+        if entry.separated
+    ]
+
+
+def told(tmp_path: Path, samples: int, accuracy: dict[str, float]):
+    """A table in which methods have these accuracies and are always sure."""
+    run = write_run(
+        tmp_path,
+        [dataset(samples=samples)],
+        lambda c, i: ((i * 7) % samples < samples * accuracy[c.method], 1.0),
+    )
+    return family_table(gather([run]).conditions[0], "fine-grained", key="t", draws=CellDraws(200))
+
+
+def test_the_best_is_bold_in_the_direction_of_each_metric(tmp_path: Path) -> None:
+    accuracy = {"zero-shot": 0.5, "tpt": 0.95, "c-tpt": 0.7, "o-tpt": 0.7, "d-tpt": 0.3}
+    table = told(tmp_path, 200, accuracy)
+    assert {"tpt accuracy", "tpt ece"} <= set(bold(table))  # always sure: ECE is 1 - accuracy
+    assert {name.split()[0] for name in bold(table)} == {"tpt"}
+    assert "| TPT | **95.00** | **5.00**" in markdown(table)
+    assert r"\textbf{95.00}" in latex(table)
+    assert any(line.startswith("- Bold:") for line in markdown(table).splitlines())
+
+
+def test_nothing_is_bold_where_the_best_cannot_be_told_from_the_second(tmp_path: Path) -> None:
+    accuracy = {"zero-shot": 0.3, "tpt": 0.92, "c-tpt": 0.9, "o-tpt": 0.5, "d-tpt": 0.3}
+    assert bold(told(tmp_path / "near", 100, accuracy)) == []
+    few = {"zero-shot": 0.5, "tpt": 1.0, "c-tpt": 0.5, "o-tpt": 0.5, "d-tpt": 0.25}
+    table = told(tmp_path / "few", 4, few)
+    assert bold(table) == []
+    assert any("No two rows can be told apart in any column" in note for note in table.notes)
+
+
+def test_the_floor_stands_under_the_ece(five_methods) -> None:
+    (condition,) = five_methods.conditions
+    table = family_table(condition, "fine-grained", key="means")
+    ((title, *texts),) = table.foot
+    floors = [row.entries[1].floor for row in table.rows]
+    assert title == "Floor at this size"
+    assert texts == ["", f"{100 * min(floors):.2f}–{100 * max(floors):.2f}", "", "", ""]
+    assert texts[1] in markdown(table)
+    assert texts[1].replace("–", "--") in latex(table)
+    cells = condition.finished("pets", table.rows[0].contender)
+    assert 0.05 < cells[0].metric("floor") < 0.3  # 40 pictures in 20 bins
 
 
 def test_one_method_only_is_said_and_not_ranked(tmp_path: Path) -> None:
     run = write_run(tmp_path, [dataset(methods=(("d-tpt", 1e5),))], random_says())
     table = family_table(gather([run]).conditions[0], "fine-grained", key="t")
-    assert all(entry.rank == 0 for entry in table.rows[0].entries)
+    assert bold(table) == []
     assert any("Only one method" in note for note in table.notes)
 
 
@@ -182,9 +220,6 @@ def test_prompts_are_compared_group_by_group(tmp_path: Path) -> None:
     table = prompt_table(conditions, "fine-grained", key="prompts")
     groups = [row.group for row in table.rows]
     assert groups == ["“a photo of a {}.”"] * 5 + ["“a picture of a {}.”"] * 5
-    for start in (0, 5):
-        best = [row.entries[0].rank for row in table.rows[start : start + 5]]
-        assert 1 in best
     assert prompt_table(conditions[:1], "fine-grained", key="prompts") is None
 
 
@@ -197,7 +232,8 @@ def test_intervals_hold_the_mean_and_shrink_with_more_pictures(tmp_path: Path) -
             gather([run]).conditions[0],
             "fine-grained",
             key="t",
-            interval=interval_by_bootstrap(300),
+            draws=CellDraws(300),
+            intervals=True,
         )
         for cell in table.rows[0].entries:
             assert cell.interval.low <= cell.value <= cell.interval.high

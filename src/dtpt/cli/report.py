@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from dtpt.cli.flags import AsJson
 
@@ -14,7 +16,10 @@ def report(
     *runs: Path,
     output: Path = Path("report"),
     analysis: Path | None = None,
-    bootstrap: int = 0,
+    intervals: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
     data_root: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
@@ -27,14 +32,23 @@ def report(
         runs: Run folders made by `dtpt eval` or `dtpt sweep`, or their shards.
         output: Folder for the report.
         analysis: analysis.json of `dtpt analyze`; its figures are added.
-        bootstrap: Resamples for 95 % confidence intervals; 0 for none.
+        intervals: Also give the means over data sets, and each set, intervals over pictures.
+        resamples: Draws of the pictures, by which methods are told apart.
+        level: Probability that all intervals of differences are right.
+        seed: Of the drawing.
         data_root: Where the pictures of the mistakes are looked for (or DTPT_DATA).
         as_json: Print every number of the tables, one record each, and the list of files.
     """
     from dtpt.report import write_report
+    from dtpt.report.comparison import Resampling
 
     written = write_report(
-        list(runs), output, analysis=analysis, bootstrap=bootstrap, data_root=data_root
+        list(runs),
+        output,
+        analysis=analysis,
+        resampling=Resampling(level=level, resamples=resamples, seed=seed),
+        intervals=intervals,
+        data_root=data_root,
     )
     if as_json:
         print(json.dumps(report_document(written), indent=2, ensure_ascii=False))
@@ -48,6 +62,7 @@ def report_document(written: "WrittenReport") -> dict[str, object]:
     from dtpt.report.tables import table_records
 
     return {
+        "verdicts": [v.text for part in written.report.parts for v in part.verdicts],
         "remarks": list(written.report.gathered.remarks),
         "tables": list(table_records(written.report.tables)),
         "files": [printable(path) for path in written.files],
@@ -55,18 +70,21 @@ def report_document(written: "WrittenReport") -> dict[str, object]:
 
 
 def show_report(written: "WrittenReport") -> None:
-    """Print remarks, the tables of means, and where everything is."""
+    """Print verdict, remarks, the main tables, and where everything is."""
     from rich.text import Text
 
     from dtpt.cli.output import wide_console
     from dtpt.files import printable
-    from dtpt.report.tables.terminal import terminal_table
+    from dtpt.report.tables.terminal import terminal_table, terminal_verdict
 
     console = wide_console()
+    for part in written.report.parts:
+        for verdict in part.verdicts:
+            console.print(terminal_verdict(verdict))
     for remark in written.report.gathered.remarks:
         console.print(Text.assemble(("Note: ", "yellow"), remark))
     for part in written.report.parts:
-        for table in part.means:
+        for table in (*part.pooled, *part.means):
             console.print(terminal_table(table))
     for table in written.report.prompt_tables:
         console.print(terminal_table(table))

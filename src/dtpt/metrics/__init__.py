@@ -25,7 +25,15 @@ from dtpt.metrics.bootstrap import (
     centred_interval,
 )
 from dtpt.metrics.calibration import aece, classwise_ece, ece, mce, smooth_ece
-from dtpt.metrics.comparison import COMPARED, Comparison, compare, compare_table
+from dtpt.metrics.comparison import (
+    COMPARED,
+    Comparison,
+    Drawn,
+    compare,
+    compare_drawn,
+    compare_table,
+    draw_metrics,
+)
 from dtpt.metrics.differences import holm
 from dtpt.metrics.floor import (
     CalibratedBand,
@@ -54,7 +62,7 @@ from dtpt.metrics.scores import (
 )
 from dtpt.metrics.selective import RiskCoverageCurve, augrc, aurc, risk_coverage_curve
 from dtpt.metrics.table import METRICS, PAPER_METRICS, Metric, score
-from dtpt.metrics.temperature import fit_temperature
+from dtpt.metrics.temperature import fit_shared_temperature, fit_temperature, tempered
 from dtpt.metrics.verdict import calibration_verdict, gap_interval
 
 __all__ = [
@@ -68,6 +76,7 @@ __all__ = [
     "CalibrationReport",
     "Comparison",
     "Conventions",
+    "Drawn",
     "Interval",
     "Metric",
     "PooledPredictions",
@@ -94,12 +103,15 @@ __all__ = [
     "centred_interval",
     "classwise_ece",
     "compare",
+    "compare_drawn",
     "compare_table",
     "confidence_and_correct",
+    "draw_metrics",
     "ece",
     "ece_floor",
     "equal_mass_bins",
     "equal_width_bins",
+    "fit_shared_temperature",
     "fit_temperature",
     "gap_interval",
     "holm",
@@ -114,6 +126,7 @@ __all__ = [
     "score",
     "signed_gap",
     "smooth_ece",
+    "tempered",
     "top_brier_parts",
     "width_edges",
 ]

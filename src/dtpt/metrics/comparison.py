@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from dtpt.errors import MetricError, UnknownName
+from dtpt.metrics.bootstrap import Interval
 from dtpt.metrics.differences import (
     Difference,
     accuracy_difference,
@@ -170,50 +171,132 @@ def compare_table(
     """
     if not pairs:
         return ()
-    used = _named(methods, pairs)
-    keys = _allowed(used, metrics)
-    count = len(pairs) * len(keys)
-    corrected = 1 - (1 - check_level(level)) / max(count, 1)
-    drawn = _draw(
-        used,
-        keys,
+    drawn = draw_metrics(
+        _named(methods, pairs),
+        generator=generator,
+        metrics=metrics,
+        conventions=conventions,
+        resamples=resamples,
+    )
+    return compare_drawn(drawn, pairs, level=level)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One method and metric: the value and its draws, both averaged over seeds.
+
+    Attributes:
+        method: the predictions.
+        estimate: the value, as a fraction.
+        draws: (resamples,) the value on pictures drawn again; all methods share the draws.
+    """
+
+    method: PooledPredictions
+    estimate: float
+    draws: FloatArray
+
+    def interval(self, level: float) -> Interval:
+        """Return estimate ± t × standard error."""
+        found = student_difference(
+            self.estimate,
+            _error(self.method, self.draws),
+            freedom=_freedom(self.method),
+            level=level,
+        )
+        return Interval(low=found.low, high=found.high)
+
+
+def draw_metrics(
+    methods: Mapping[str, PooledPredictions],
+    *,
+    generator: np.random.Generator,
+    metrics: Sequence[str] = COMPARED,
+    conventions: Conventions | None = None,
+    resamples: int = 1000,
+) -> dict[str, dict[str, Drawn]]:
+    """Compute metrics of all methods on the same draws of the pictures, by name and metric.
+
+    Everything that is then said (intervals, differences of any pairs) rests on one drawing. The
+    parameters are those of `compare`.
+
+    Example:
+        >>> from dtpt.metrics import Predictions, pool
+        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 0])]})
+        >>> found = draw_metrics({"a": made}, generator=np.random.default_rng(0))
+        >>> round(found["a"]["signed_gap"].estimate, 3), found["a"]["accuracy"].draws.shape
+        (0.367, (1000,))
+    """
+    return _draw(
+        methods,
+        _allowed(methods, metrics),
         conventions=conventions or Conventions(),
         resamples=check_resamples(resamples),
         generator=generator,
     )
-    size = len(used[pairs[0][0]])
+
+
+def compare_drawn(
+    drawn: Mapping[str, Mapping[str, Drawn]],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    metrics: Sequence[str] | None = None,
+    level: float = 0.95,
+) -> tuple[Comparison, ...]:
+    """Compare pairs of methods whose metrics are drawn; corrected for pairs times metrics.
+
+    Args:
+        drawn: from `draw_metrics`.
+        pairs: (first, second) names to compare.
+        metrics: keys, all that were drawn when not given; others are left out.
+        level: probability that all intervals together are right.
+
+    Example:
+        >>> from dtpt.metrics import Predictions, pool
+        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 0])]})
+        >>> drawn = draw_metrics({"a": made, "b": made}, generator=np.random.default_rng(0))
+        >>> [c.separated for c in compare_drawn(drawn, [("a", "b")], metrics=["aurc"])]
+        [False]
+    """
+    if not pairs:
+        return ()
+    known = drawn[pairs[0][0]]
+    keys = [key for key in (known if metrics is None else metrics) if key in known]
+    count = len(pairs) * len(keys)
+    corrected = 1 - (1 - check_level(level)) / max(count, 1)
     asked = [(*pair, key) for pair in pairs for key in keys]
     found = [
         _difference(drawn[first][key], drawn[second][key], metric=key, level=corrected)
         for first, second, key in asked
     ]
+    size = len(next(iter(known.values())).method) if known else 0
     return tuple(
         Comparison(*names, **asdict(one), p_holm=p, n=size, level=corrected, comparisons=count)
         for names, one, p in zip(asked, found, holm([one.p for one in found]), strict=True)
     )
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """One method and metric: the value and its draws, (resamples,), both averaged over seeds."""
-
-    method: PooledPredictions
-    estimate: float
-    draws: FloatArray
+def _freedom(method: PooledPredictions) -> int:
+    return len(method) - len(method.sets)
 
 
-def _difference(first: _Drawn, second: _Drawn, *, metric: str, level: float) -> Difference:
+def _error(method: PooledPredictions, draws: FloatArray) -> float:
+    """Return a standard error from draws.
+
+    Resampling within sets understates a variance by (pictures - sets) / pictures.
+    """
+    return float(draws.std()) * math.sqrt(len(method) / _freedom(method))
+
+
+def _difference(first: Drawn, second: Drawn, *, metric: str, level: float) -> Difference:
     """Return the difference of two methods in one metric."""
-    count, freedom = len(first.method), len(first.method) - len(first.method.sets)
-    # resampling within sets understates a variance by (pictures - sets) / pictures
-    error = float((first.draws - second.draws).std()) * math.sqrt(count / freedom)
+    error = _error(first.method, first.draws - second.draws)
     estimate = first.estimate - second.estimate
-    plain = student_difference(estimate, error, freedom=freedom, level=level)
+    plain = student_difference(estimate, error, freedom=_freedom(first.method), level=level)
     if metric != "accuracy" or len(first.method.seeds) > 1 or len(second.method.seeds) > 1:
         return plain
     right, other = first.method.seeds[0].correct, second.method.seeds[0].correct
     wins, losses = int((right & ~other).sum()), int((other & ~right).sum())
-    return accuracy_difference(plain, wins, losses=losses, n=count, level=level)
+    return accuracy_difference(plain, wins, losses=losses, n=len(right), level=level)
 
 
 def _named(
@@ -250,7 +333,7 @@ def _draw(
     conventions: Conventions,
     resamples: int,
     generator: np.random.Generator,
-) -> dict[str, dict[str, _Drawn]]:
+) -> dict[str, dict[str, Drawn]]:
     """Return estimates and draws of all methods by name and metric; all share the draws."""
     sorted_seeds = {
         name: [sort_samples(seed, conventions) for seed in method.seeds]
@@ -266,7 +349,7 @@ def _draw(
             )
     return {
         name: {
-            key: _Drawn(
+            key: Drawn(
                 method,
                 _estimate(method, key, conventions=conventions),
                 np.concatenate([part[key] for part in parts[name]]),

@@ -1,11 +1,13 @@
 """The temperature that makes predictions most likely: one number fitted to labelled samples."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import MetricError
+from dtpt.metrics.predictions import Predictions
 from dtpt.metrics.validation import (
     FloatArray,
     IntArray,
@@ -44,23 +46,70 @@ def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> 
         >>> round(fit_temperature(3 * logits, labels), 1)
         3.0
     """
+    return fit_shared_temperature([(log_probabilities, labels)])
+
+
+def fit_shared_temperature(parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]) -> float:
+    """Return the one T that fits several data sets together; they may differ in their classes.
+
+    Args:
+        parts: log-probabilities and labels of each data set, as in `fit_temperature`; every sample
+            counts once.
+
+    Example:
+        >>> one, other = ([[2.0, 0.0]] * 3, [0, 0, 1]), ([[2.0, 0.0, -9.0]] * 3, [0, 1, 0])
+        >>> round(fit_shared_temperature([one, other]), 2)
+        2.51
+    """
+    checked = [_check_part(*part) for part in parts]
+    if not checked:
+        raise MetricError("A temperature needs at least one data set to be fitted to.")
+    if _derivatives(checked, inverse=1.0) == (0.0, 0.0):
+        return 1.0  # all rows are flat: every temperature is as good
+    if _derivatives(checked, inverse=1 / MOST)[0] >= 0:
+        return MOST
+    if _derivatives(checked, inverse=1 / LEAST)[0] <= 0:
+        return LEAST
+    return 1 / _root_of_slope(checked)
+
+
+def tempered(
+    log_probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, temperature: float
+) -> Predictions:
+    """Return the predictions softmax(log p / T), as far as metrics other than classwise ones need.
+
+    Example:
+        >>> made = tempered(np.log([[0.9, 0.1]]), [0], temperature=2.0)
+        >>> round(float(made.confidence[0]), 2)
+        0.75
+    """
+    rows, truth = _check_part(log_probabilities, labels)
+    confidence, own, squares = np.empty((3, len(rows)))
+    correct = np.empty(len(rows), dtype=np.bool_)
+    for part, block in float64_blocks(rows):
+        weight = np.exp(_shifted(block) / temperature)
+        weight /= weight.sum(axis=1, keepdims=True)
+        top = weight.argmax(axis=1)
+        each = np.arange(len(weight))
+        confidence[part], own[part] = weight[each, top], weight[each, truth[part]]
+        squares[part], correct[part] = np.vecdot(weight, weight), top == truth[part]
+    return Predictions.from_confidence(confidence, correct, p_label=own, sum_squares=squares)
+
+
+def _check_part(
+    log_probabilities: npt.ArrayLike, labels: npt.ArrayLike
+) -> tuple[Probabilities, IntArray]:
     rows = _check_logits(log_probabilities)
     truth = check_labels(labels, classes=rows.shape[1])
     check_same_length(len(rows), len(truth), names=("log_probabilities", "labels"))
-    if _derivatives(rows, truth, inverse=1.0) == (0.0, 0.0):
-        return 1.0  # all rows are flat: every temperature is as good
-    if _derivatives(rows, truth, inverse=1 / MOST)[0] >= 0:
-        return MOST
-    if _derivatives(rows, truth, inverse=1 / LEAST)[0] <= 0:
-        return LEAST
-    return 1 / _root_of_slope(rows, truth)
+    return rows, truth
 
 
-def _root_of_slope(rows: Probabilities, labels: IntArray) -> float:
+def _root_of_slope(parts: Sequence[tuple[Probabilities, IntArray]]) -> float:
     """Return the inverse temperature at which the loss is flat, known to lie between the bounds."""
     low, high, inverse = 1 / MOST, 1 / LEAST, 1.0
     for _ in range(100):
-        slope, curvature = _derivatives(rows, labels, inverse=inverse)
+        slope, curvature = _derivatives(parts, inverse=inverse)
         low, high = (inverse, high) if slope < 0 else (low, inverse)
         newton = inverse - slope / curvature if curvature > 0 else math.inf
         # the bracket spans four powers of ten: its middle is the geometric one
@@ -71,17 +120,20 @@ def _root_of_slope(rows: Probabilities, labels: IntArray) -> float:
     return following
 
 
-def _derivatives(rows: Probabilities, labels: IntArray, *, inverse: float) -> tuple[float, float]:
+def _derivatives(
+    parts: Sequence[tuple[Probabilities, IntArray]], *, inverse: float
+) -> tuple[float, float]:
     """Return slope and curvature of the mean loss in the inverse temperature."""
-    slope, curvature = np.empty(len(rows)), np.empty(len(rows))
-    for part, block in float64_blocks(rows):
-        values = _shifted(block)
-        weight = np.exp(inverse * values)
-        weight /= weight.sum(axis=1, keepdims=True)
-        mean = np.vecdot(weight, values)
-        slope[part] = mean - values[np.arange(len(values)), labels[part]]
-        curvature[part] = np.vecdot(weight, (values - mean[:, None]) ** 2)
-    return float(slope.mean()), float(curvature.mean())
+    slopes, curvatures = [], []
+    for rows, labels in parts:
+        for part, block in float64_blocks(rows):
+            values = _shifted(block)
+            weight = np.exp(inverse * values)
+            weight /= weight.sum(axis=1, keepdims=True)
+            mean = np.vecdot(weight, values)
+            slopes.append(mean - values[np.arange(len(values)), labels[part]])
+            curvatures.append(np.vecdot(weight, (values - mean[:, None]) ** 2))
+    return float(np.concatenate(slopes).mean()), float(np.concatenate(curvatures).mean())
 
 
 def _shifted(rows: FloatArray) -> FloatArray:

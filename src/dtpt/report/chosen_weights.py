@@ -20,7 +20,7 @@ CHOICE_WORDS = "λ chosen on the other sets"
 
 def shown_contenders(condition: Condition, dataset: str) -> tuple[Contender, ...]:
     """Return the finished contenders of a data set, each method at one weight, in the order met."""
-    found = [c for c in condition.contenders([dataset]) if condition.finished(dataset, c)]
+    found = [c for c in condition.stored_contenders([dataset]) if condition.finished(dataset, c)]
     methods = dict.fromkeys(contender.method for contender in found)
     return tuple(chosen_contender(condition, dataset, method=name) for name in methods)
 
@@ -28,7 +28,7 @@ def shown_contenders(condition: Condition, dataset: str) -> tuple[Contender, ...
 def chosen_contender(condition: Condition, dataset: str, *, method: str) -> Contender:
     """Return a method at the weight that is shown for a data set; finished ones come first."""
     family = condition.datasets[dataset].family
-    run = [c for c in condition.contenders([dataset]) if c.method == method]
+    run = [c for c in condition.stored_contenders([dataset]) if c.method == method]
     mine = [c for c in run if condition.finished(dataset, c)] or run
     if len(mine) == 1:
         return mine[0]

@@ -10,15 +10,18 @@ from dtpt.analysis.results import Analysis
 from dtpt.data import family_title
 from dtpt.methods import method_title
 from dtpt.report.chosen_weights import CHOICE_WORDS
+from dtpt.report.comparison import FamilyComparison, Resampling, compare_families
 from dtpt.report.figures.analysis_figures import analysis_figures
 from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.figures.run_figures import run_figures
 from dtpt.report.gathering.scored_cells import Condition, Gathered
 from dtpt.report.mistakes import Mistake, mistaken_contenders, shown_method, worst_mistakes
 from dtpt.report.repeat_commands import report_command, row_command, run_command
-from dtpt.report.tables.intervals import interval_by_bootstrap
-from dtpt.report.tables.means import IntervalOf, family_table, prompt_table, set_table
+from dtpt.report.tables.cell_draws import CellDraws
+from dtpt.report.tables.means import family_table, prompt_table, set_table
+from dtpt.report.tables.pooled import difference_tables, pooled_table
 from dtpt.report.tables.table import COLUMNS, Table
+from dtpt.report.verdict import Verdict, verdicts
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class ConditionReport:
 
     Attributes:
         condition: Its cells.
+        verdicts: What can be said, by family.
+        comparisons: The methods of each family on the same pictures.
+        pooled: Tables of all pictures of a family together, with intervals.
+        differences: Tables of differences to zero-shot and to TPT.
         means: Tables of means, one per family.
         sets: (family, one table per metric) over the sets.
         figures: Of its runs.
@@ -36,6 +43,10 @@ class ConditionReport:
     """
 
     condition: Condition
+    verdicts: tuple[Verdict, ...]
+    comparisons: tuple[FamilyComparison, ...]
+    pooled: tuple[Table, ...]
+    differences: tuple[Table, ...]
     means: tuple[Table, ...]
     sets: tuple[tuple[str, tuple[Table, ...]], ...]
     figures: tuple[CaptionedFigure, ...]
@@ -74,10 +85,11 @@ class Report:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All tables, means first."""
+        """All tables: pooled, differences, means, then per set."""
+        pooled = [table for part in self.parts for table in (*part.pooled, *part.differences)]
         means = [table for part in self.parts for table in part.means]
         sets = [table for part in self.parts for _, group in part.sets for table in group]
-        return (*means, *self.prompt_tables, *sets)
+        return (*pooled, *means, *self.prompt_tables, *sets)
 
 
 def compose(
@@ -86,33 +98,44 @@ def compose(
     output: Path,
     analysis: Analysis | None = None,
     extra: Sequence[CaptionedFigure] = (),
-    bootstrap: int = 0,
+    resampling: Resampling | None = None,
+    intervals: bool = False,
     data_root: Path | None = None,
     title: str = "",
 ) -> Report:
     """Compute tables, figures and words of a report.
 
     Args:
-        gathered: What was read from the runs.
+        gathered: What was read from the runs, with the derived rows.
         output: Folder of the report, for its command.
         analysis: Found by `dtpt analyze`; adds its figures.
         extra: Further figures, shown first.
-        bootstrap: Resamples for 95 % intervals; 0 for none.
+        resampling: How differences are judged.
+        intervals: Whether tables of means have intervals too.
         data_root: Where the pictures of mistakes are looked for.
         title: Headline; made from models and sets when empty.
     """
-    interval = interval_by_bootstrap(bootstrap) if bootstrap else None
+    chosen = resampling or Resampling()
     conditions = gathered.conditions
     prefixes = [f"c{i}-" if len(conditions) > 1 else "" for i in range(1, len(conditions) + 1)]
     parts = tuple(
-        _part(gathered, condition, prefix=prefix, interval=interval, data_root=data_root)
+        _part(
+            gathered,
+            condition,
+            prefix=prefix,
+            resampling=chosen,
+            intervals=intervals,
+            data_root=data_root,
+        )
         for condition, prefix in zip(conditions, prefixes, strict=True)
     )
     return Report(
         title=title or _title(conditions),
         gathered=gathered,
         parts=parts,
-        prompt_tables=tuple(_prompt_tables(conditions)),
+        prompt_tables=tuple(
+            _prompt_tables(conditions, CellDraws(chosen.resamples, seed=chosen.seed))
+        ),
         figures=(*extra, *(figure for part in parts for figure in part.figures)),
         analysis=analysis,
         analysis_figures=tuple(analysis_figures(analysis)) if analysis else (),
@@ -130,17 +153,27 @@ def _part(
     condition: Condition,
     *,
     prefix: str,
-    interval: IntervalOf | None,
+    resampling: Resampling,
+    intervals: bool,
     data_root: Path | None,
 ) -> ConditionReport:
+    draws = CellDraws(resampling.resamples, seed=resampling.seed)
     means = tuple(
-        family_table(condition, family, key=f"{prefix}{family}", interval=interval)
-        for family in condition.families
+        family_table(condition, f, key=f"{prefix}{f}", draws=draws, intervals=intervals)
+        for f in condition.families
     )
+    comparisons = compare_families(condition, resampling)
+    keys = {one: f"{prefix}pooled-{place}" for place, one in enumerate(comparisons, start=1)}
     return ConditionReport(
         condition=condition,
+        verdicts=verdicts(condition, comparisons),
+        comparisons=comparisons,
+        pooled=tuple(pooled_table(one, key=key) for one, key in keys.items()),
+        differences=tuple(
+            table for one, key in keys.items() for table in difference_tables(one, prefix=key)
+        ),
         means=means,
-        sets=_set_tables(condition, prefix=prefix, interval=interval),
+        sets=_set_tables(condition, prefix=prefix, draws=draws, intervals=intervals),
         figures=tuple(run_figures(condition, means, prefix=prefix)),
         mistakes=tuple(worst_mistakes(gathered, condition, data_root=data_root)),
         mistakes_of=_mistakes_of(condition),
@@ -151,12 +184,13 @@ def _part(
             )
             for table in means
             for row in table.rows
+            if not row.contender.derived
         ),
     )
 
 
 def _set_tables(
-    condition: Condition, *, prefix: str, interval: IntervalOf | None
+    condition: Condition, *, prefix: str, draws: CellDraws, intervals: bool
 ) -> tuple[tuple[str, tuple[Table, ...]], ...]:
     """Return, for each family of several sets, one table per metric."""
     return tuple(
@@ -168,7 +202,8 @@ def _set_tables(
                     family,
                     metric=metric,
                     key=f"{prefix}{family}-{metric.key}",
-                    interval=interval,
+                    draws=draws,
+                    intervals=intervals,
                 )
                 for metric in COLUMNS
             ),
@@ -186,12 +221,13 @@ def _mistakes_of(condition: Condition) -> str:
     return f"{method_title(shown_method(condition))} ({CHOICE_WORDS})"
 
 
-def _prompt_tables(conditions: Sequence[Condition]) -> list[Table]:
+def _prompt_tables(conditions: Sequence[Condition], draws: CellDraws) -> list[Table]:
     found = []
     for fingerprint in dict.fromkeys(condition.fingerprint for condition in conditions):
         mine = [condition for condition in conditions if condition.fingerprint == fingerprint]
         for family in dict.fromkeys(family for c in mine for family in c.families):
-            table = prompt_table(mine, family, key=f"prompts-{family}-{fingerprint[:8]}")
+            key = f"prompts-{family}-{fingerprint[:8]}"
+            table = prompt_table(mine, family, key=key, draws=draws)
             found += [table] if table is not None else []
     return found
 

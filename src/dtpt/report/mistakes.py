@@ -46,7 +46,7 @@ class Mistake:
 
 def shown_method(condition: Condition) -> str:
     """Return the method whose mistakes are shown: D-TPT where it was run, else the last one."""
-    methods = [contender.method for contender in condition.contenders()]
+    methods = [contender.method for contender in condition.stored_contenders()]
     return "d-tpt" if "d-tpt" in methods else methods[-1]
 
 
@@ -56,7 +56,7 @@ def mistaken_contenders(condition: Condition) -> dict[str, Contender]:
     return {
         name: chosen_contender(condition, name, method=method)
         for name in condition.datasets
-        if any(c.method == method for c in condition.contenders([name]))
+        if any(c.method == method for c in condition.stored_contenders([name]))
     }
 
 

@@ -1,49 +1,227 @@
-"""What the tables say, in a sentence for each family."""
+"""What the numbers say, in plain words, by rules: nothing is called different that may be chance.
 
-from collections.abc import Iterable
+Every sentence about a difference rests on an interval that is corrected for all comparisons of the
+report. If methods are in truth equally good, a difference is claimed in at most 5 of 100 reports.
+"""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtpt.metrics import Comparison, calibration_verdict
+from dtpt.report.comparison import FamilyComparison
+from dtpt.report.gathering.scored_cells import Condition, Contender
 from dtpt.report.set_titles import set_title
-from dtpt.report.tables.table import Row, Table
+
+ZERO_SHOT = Contender("zero-shot")
+TPT = Contender("tpt")
+AVERAGED = Contender("mean-views")
+TEMPERED = Contender("tpt", derived="temperature")
 
 
-def summary_sentences(tables: Iterable[Table]) -> list[str]:
-    """Sum tables of means up in a sentence each."""
-    sentences = [sentence for table in tables if (sentence := _summary(table))]
-    return sentences or ["No mean over data sets is complete yet; see what is missing below."]
+@dataclass(frozen=True)
+class Verdict:
+    """What can be said about one family.
+
+    Attributes:
+        where: Which pictures, and how many.
+        sentences: In order of importance.
+        is_telling: Whether any two methods can be told apart.
+    """
+
+    where: str
+    sentences: tuple[str, ...]
+    is_telling: bool
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return f"{self.where}: {' '.join(self.sentences)}"
 
 
-def _summary(table: Table) -> str:
-    """Compare the calibration of the paper's methods in one sentence."""
-    finished = [row for row in table.rows if row.entries[0].value is not None]
-    where = _where(table)
-    own = [row for row in finished if row.contender.method == "d-tpt"]  # one for each λ
-    base = next((row for row in finished if row.contender.method == "tpt"), None)
-    plain = next((row for row in finished if row.contender.method == "zero-shot"), None)
-    if own and base is not None:
-        compared = [*([plain] if plain else []), base, *own]
-        parts = [f"{row.title} {_percent(row, 1)} at {_percent(row, 0)}" for row in compared]
-        return f"{where}, expected calibration error at accuracy: {'; '.join(parts)}."
-    if not finished:
-        return ""
-    best = min(finished, key=lambda row: _value(row, 1))
-    count = f"of {len(finished)} methods " if len(finished) > 1 else ""
-    verb = "is calibrated best" if len(finished) > 1 else "was run alone"
-    return (
-        f"{where}, {count}{best.title} {verb}: {_percent(best, 1)} expected calibration error at "
-        f"{_percent(best, 0)} accuracy."
+def verdicts(condition: Condition, comparisons: Sequence[FamilyComparison]) -> tuple[Verdict, ...]:
+    """Return what can be said about each family, or about each method where nothing is compared."""
+    if comparisons:
+        return tuple(family_verdict(comparison) for comparison in comparisons)
+    return tuple(_alone(condition)) or (
+        Verdict(condition.title, ("No method has answered all pictures yet.",), False),
     )
 
 
-def _where(table: Table) -> str:
-    kind = table.title.partition(",")[0].lower()
-    if len(table.sets) == 1:
-        return f"On {set_title(table.sets[0])}"
-    return f"Over {len(table.sets)} sets of {kind}"
+def _alone(condition: Condition) -> list[Verdict]:
+    """Say of every finished cell of the first seed how calibrated it is."""
+    found = []
+    for (name, contender, seed), cell in condition.cells.items():
+        if seed == condition.seeds[0] and condition.finished(name, contender):
+            where = f"{set_title(name)}, {condition.datasets[name].size_text}, {contender.title}"
+            found.append(Verdict(where, (calibration_verdict(cell.predictions),), False))
+    return found
 
 
-def _value(row: Row, column: int) -> float:
-    return row.entries[column].value or 0.0
+def family_verdict(comparison: FamilyComparison) -> Verdict:
+    """Say what tuning did to accuracy and confidence, and what repaired it."""
+    where = f"{comparison.title}, {comparison.size}"
+    start = _start(comparison)
+    if not any(one.separated for one in comparison.comparisons):
+        return Verdict(where, (*start, *_nothing(comparison)), False)
+    parts = (*start, *_tuning(comparison), *_repairs(comparison), *_cheaper_ways(comparison))
+    return Verdict(where, (*parts, *_best(comparison)), True)
 
 
-def _percent(row: Row, column: int) -> str:
-    return f"{100 * _value(row, column):.1f} %"
+def _start(comparison: FamilyComparison) -> list[str]:
+    """Say how the untuned model does."""
+    if ZERO_SHOT not in comparison.contenders:
+        return []
+    accuracy, gap = (comparison.value(ZERO_SHOT, m) for m in ("accuracy", "signed_gap"))
+    interval = comparison.interval(ZERO_SHOT, "signed_gap")
+    if interval.low > 0:
+        words = f"and {_points(gap)} surer of itself than that (overconfident)"
+    elif interval.high < 0:
+        words = f"and {_points(-gap)} less sure of itself than that (underconfident)"
+    else:
+        words = "and as sure of itself as that, as far as can be told"
+    return [
+        f"Without tuning the model is right on {100 * accuracy:.1f} % of the pictures, {words}."
+    ]
+
+
+def _nothing(comparison: FamilyComparison) -> list[str]:
+    """Say that nothing can be told apart, and how large a difference would have to be."""
+    sentence = (
+        f"Nothing can be told apart here: all differences between the {len(comparison.contenders)} "
+        f"methods may be chance."
+    )
+    widths = [(c.high - c.low) / 2 for c in comparison.comparisons if c.metric == "accuracy"]
+    if not widths:
+        return [sentence]
+    return [
+        sentence,
+        f"With {comparison.pictures:,} pictures a difference in accuracy has to be about "
+        f"{100 * min(widths):.1f} to {_points(max(widths))} to be seen.",
+    ]
+
+
+def _tuning(comparison: FamilyComparison) -> list[str]:
+    """Say what TPT did to the untuned model."""
+    accuracy = comparison.difference(TPT, ZERO_SHOT, metric="accuracy")
+    gap = comparison.difference(TPT, ZERO_SHOT, metric="absolute_gap")
+    if accuracy is None or gap is None:
+        return []
+    verb = _change(accuracy, more="raises accuracy by", less="lowers accuracy by")
+    first = f"Tuning the prompt on each picture (TPT) {verb or 'does not change accuracy visibly'}"
+    now = 100 * comparison.value(TPT, "absolute_gap")
+    change = _change(
+        gap,
+        more="moves confidence further from accuracy, by",
+        less="moves confidence closer to accuracy, by",
+    )
+    second = f"{change}, to {now:.1f}" if change else "leaves the gap to confidence as it was"
+    joint = "but" if accuracy.better == TPT.label and gap.better == ZERO_SHOT.label else "and"
+    return [f"{first}, {joint} {second}."]
+
+
+def _repairs(comparison: FamilyComparison) -> list[str]:
+    """Say which methods bring confidence closer to accuracy than TPT does, and the price."""
+    pairs = [
+        (c, comparison.difference(c, TPT, metric="absolute_gap")) for c in _candidates(comparison)
+    ]
+    known = [(contender, gap) for contender, gap in pairs if gap is not None]
+    better = sorted((p for p in known if p[1].better == p[0].label), key=lambda p: p[1].estimate)
+    worse = [c for c, gap in known if gap.better == TPT.label]
+    same = [c for c, gap in known if not gap.separated]
+    sentences = []
+    if better:
+        parts = [f"{c.title} takes back {100 * -gap.estimate:.1f}" for c, gap in better]
+        sentences.append(f"Of that gap, in points: {_listed(parts)}.")
+        sentences += _prices(comparison, [c for c, _ in better])
+    if worse:
+        verb = "widens" if len(worse) == 1 else "widen"
+        sentences.append(f"{_listed([c.title for c in worse])} {verb} it further.")
+    if same:
+        names = _listed([c.title for c in same])
+        sentences.append(f"{names} cannot be told from TPT in it.")
+    return sentences
+
+
+def _prices(comparison: FamilyComparison, contenders: Sequence[Contender]) -> list[str]:
+    """Say what repairs cost in accuracy."""
+    parts = []
+    for contender in contenders:
+        found = comparison.difference(contender, TPT, metric="accuracy")
+        if found is not None and found.separated:
+            verb = "costs" if found.estimate < 0 else "adds"
+            parts.append(f"{contender.title} {verb} {100 * abs(found.estimate):.1f}")
+    if not parts:
+        return ["No change of accuracy is visible in that."]
+    rest = "; the others change nothing visibly" if len(parts) < len(contenders) else ""
+    return [f"In points of accuracy that is: {_listed(parts)}{rest}."]
+
+
+def _candidates(comparison: FamilyComparison) -> list[Contender]:
+    """Return the methods made to repair TPT, each once: at the weight that other sets choose."""
+    chosen = {c.method for c in comparison.contenders if c.derived == "chosen"}
+    return [
+        c
+        for c in comparison.contenders
+        if c not in (ZERO_SHOT, TPT, AVERAGED, TEMPERED) and (c.derived or c.method not in chosen)
+    ]
+
+
+def _price(comparison: FamilyComparison, contender: Contender) -> str:
+    found = comparison.difference(contender, TPT, metric="accuracy")
+    if found is None or not found.separated:
+        return ", with no visible change of accuracy"
+    verb = "costs" if found.estimate < 0 else "adds"
+    return f" and {verb} {_points(abs(found.estimate))} of accuracy"
+
+
+def _cheaper_ways(comparison: FamilyComparison) -> list[str]:
+    """Say what a mean over views and a temperature do, which need no tuning."""
+    sentences = []
+    ways = {
+        AVERAGED: "Averaging the answers over the views, without any tuning,",
+        TEMPERED: "Dividing TPT's logits by a temperature, fitted on the other sets, keeps every "
+        "answer and",
+    }
+    for contender, words in ways.items():
+        gap = comparison.difference(contender, TPT, metric="absolute_gap")
+        if gap is None:
+            continue
+        now = 100 * comparison.value(contender, "absolute_gap")
+        if not gap.separated:
+            did = "leaves the gap as TPT has it, as far as can be told"
+        else:
+            verb = "brings" if gap.estimate < 0 else "widens"
+            did = f"{verb} the gap to {now:.1f} points"
+        price = "" if contender == TEMPERED else _price(comparison, contender)
+        sentences.append(f"{words} {did}{price}.")
+    return sentences
+
+
+def _best(comparison: FamilyComparison) -> list[str]:
+    """Name the method with the best Brier score, which counts accuracy and calibration."""
+    if "brier" not in comparison.drawn[comparison.contenders[0].label]:
+        return []
+    best = comparison.best("brier")
+    if best is None:
+        return ["By the Brier score, which counts both, no method can be told from all others."]
+    return [f"By the Brier score, which counts both, {best.title} is best."]
+
+
+def _change(one: Comparison, *, more: str, less: str) -> str:
+    """Return verb, size and interval of a difference that can be told from none, else nothing."""
+    if not one.separated:
+        return ""
+    sign = 1 if one.estimate > 0 else -1
+    low, high = sorted((100 * sign * one.low, 100 * sign * one.high))
+    verb = more if sign > 0 else less
+    return f"{verb} {_points(abs(one.estimate))} [{low:.1f}, {high:.1f}]"
+
+
+def _points(fraction: float) -> str:
+    """Return a share in points, in as many digits as are worth reading."""
+    return f"{100 * fraction:.1f} points"
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -7,7 +7,9 @@ from pathlib import Path
 from dtpt.analysis.files import load_analysis
 from dtpt.errors import ReportError
 from dtpt.files import write_atomically
+from dtpt.report.comparison import Resampling
 from dtpt.report.composing import Report, compose
+from dtpt.report.derived_rows import FittedElsewhere, with_derived_rows
 from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.gathering import gather
 from dtpt.report.page import render_page, run_card
@@ -37,7 +39,9 @@ def write_report(
     *,
     analysis: Path | str | None = None,
     extra: Sequence[CaptionedFigure] = (),
-    bootstrap: int = 0,
+    resampling: Resampling | None = None,
+    intervals: bool = False,
+    fitted: FittedElsewhere | None = None,
     data_root: Path | None = None,
     title: str = "",
 ) -> WrittenReport:
@@ -48,24 +52,25 @@ def write_report(
         output: Folder for the report; made when missing.
         analysis: File (or folder) of `dtpt analyze`.
         extra: Further figures, shown first.
-        bootstrap: Resamples for 95 % confidence intervals; 0 for none.
+        resampling: How differences are judged.
+        intervals: Whether tables of means have intervals too.
+        fitted: Temperatures and weights from another run; fitted on these runs when not given.
         data_root: Where the pictures of mistakes are looked for; `$DTPT_DATA` when not given.
         title: Headline; made from models and sets when empty.
 
     Raises:
         ReportError: Runs that must not be put together, nothing to report, or no way to write.
     """
-    if bootstrap < 0:
-        raise ReportError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
     found = load_analysis(analysis) if analysis is not None else None
     folder = Path(output)
     with gather(runs) as gathered:
         report = compose(
-            gathered,
+            with_derived_rows(gathered, fitted),
             output=folder,
             analysis=found,
             extra=extra,
-            bootstrap=bootstrap,
+            resampling=resampling,
+            intervals=intervals,
             data_root=data_root,
             title=title,
         )

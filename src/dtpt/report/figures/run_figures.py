@@ -51,8 +51,9 @@ def _overview(
     values, words = [], []
     for row in table.rows:
         accuracy, ece = row.entries[0].value, row.entries[1].value
-        if accuracy is not None and ece is not None:
-            values.append(((row.contender.method, row.contender.lambda_), accuracy, ece))
+        is_point = row.contender.derived != "chosen"  # which lies among the others
+        if is_point and accuracy is not None and ece is not None:
+            values.append((row.contender.variant, accuracy, ece))
             words.append(f"{row.title} {100 * accuracy:.1f} % and {100 * ece:.1f} %")
     if len(values) < 2:
         return
@@ -86,7 +87,7 @@ def _of_set(
     name = cells[0].dataset
     behind = f"{condition.datasets[name].size_text}, seed {condition.seeds[0]}"
     place = _Place(prefix + safe_name(name), set_title(name), behind, folded)
-    several = len(condition.contenders([name])) > len(cells)
+    several = len(condition.stored_contenders([name])) > len(cells)
     yield _reliability(cells, place, note=CHOICE_NOTE if several else "")
     yield _risk(cells, place)
     tuned = [cell for cell in cells if _is_tuned(cell)]
@@ -123,7 +124,7 @@ def _reliability(cells: Sequence[ScoredCell], place: _Place, *, note: str) -> Ca
 def _risk(cells: Sequence[ScoredCell], place: _Place) -> CaptionedFigure:
     curves = [
         (
-            (cell.contender.method, cell.contender.lambda_),
+            cell.contender.variant,
             cell.contender.title,
             risk_coverage_curve(cell.confidence, cell.correct),
         )

@@ -129,6 +129,7 @@ def _condition(items: Sequence[_Loaded]) -> Condition:
         datasets=_datasets(items),
         seeds=tuple(sorted({seed for item in items for seed in item.source.spec.seeds})),
         cells={(cell.dataset, cell.contender, cell.seed): cell for cell in scored},
+        sources=tuple(item.source for item in items),
     )
 
 

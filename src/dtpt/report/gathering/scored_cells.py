@@ -16,8 +16,22 @@ from dtpt.runs.rows import Columns
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import DatasetSpec, RunSpec, method_label
 
-RECORD = ("correct", "confidence", "p_label", "sum_squares", "zero_shot_confidence")
+RECORD = (
+    "sample",
+    "label",
+    "correct",
+    "confidence",
+    "p_label",
+    "sum_squares",
+    "zero_shot_confidence",
+)
 """The columns that the report needs of all successful rows."""
+
+DERIVED = {
+    "temperature": " + temperature (fitted on the other sets)",
+    "chosen": " (λ chosen on the other sets)",
+}
+"""Rows that are computed from stored ones, and what follows the method in their titles."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +41,34 @@ class Contender:
     Attributes:
         method: Name of the method, modifiers included.
         lambda_: Weight of the regulariser, None without one.
+        derived: Key in `DERIVED` for a row that was computed from stored ones; empty for those.
+
+    Example:
+        >>> Contender("d-tpt", 1e5).label, Contender("tpt", derived="temperature").label
+        ('d-tpt@100000', 'tpt+temperature')
+        >>> Contender("d-tpt", derived="chosen").title
+        'D-TPT (λ chosen on the other sets)'
     """
 
     method: str
     lambda_: float | None = None
+    derived: str = ""
 
     @property
     def label(self) -> str:
         """Method and λ as one word, as typed: `d-tpt@100000`."""
-        return method_label(self.method, self.lambda_)
+        label = method_label(self.method, self.lambda_)
+        return f"{label}+{self.derived}" if self.derived else label
 
     @property
     def title(self) -> str:
         """Method and λ as people write them."""
-        return method_title(self.method, self.lambda_)
+        return method_title(self.method, self.lambda_) + DERIVED.get(self.derived, "")
+
+    @property
+    def variant(self) -> tuple[str, float | None]:
+        """What decides its look in figures."""
+        return (self.label if self.derived else self.method), self.lambda_
 
 
 @dataclass(frozen=True)
@@ -101,6 +129,7 @@ class ScoredCell:
             self.correct,
             p_label=self._column("p_label"),
             sum_squares=self._column("sum_squares"),
+            samples=self.records["sample"].astype(np.str_),
         )
 
     def metric(self, name: str) -> float:
@@ -123,6 +152,7 @@ class Condition:
         datasets: Entry by name, in the order met.
         seeds: All seeds met.
         cells: By (data set, contender, seed); those that no run planned are absent.
+        sources: The stores that they come from.
     """
 
     model: str
@@ -133,6 +163,7 @@ class Condition:
     datasets: Mapping[str, DatasetSpec]
     seeds: tuple[int, ...]
     cells: Mapping[tuple[str, Contender, int], ScoredCell]
+    sources: "tuple[Source, ...]" = ()
 
     @property
     def title(self) -> str:
@@ -150,10 +181,14 @@ class Condition:
         return tuple(n for n, entry in self.datasets.items() if entry.family == family)
 
     def contenders(self, datasets: Iterable[str] | None = None) -> tuple[Contender, ...]:
-        """Return what was run on any of some data sets (on any at all), in the order met."""
+        """Return what is there for any of some data sets (for any at all), in the order met."""
         names = set(self.datasets if datasets is None else datasets)
         found = (c.contender for c in self.cells.values() if c.dataset in names)
         return tuple(dict.fromkeys(found))
+
+    def stored_contenders(self, datasets: Iterable[str] | None = None) -> tuple[Contender, ...]:
+        """Return the same without what is derived: what was run."""
+        return tuple(c for c in self.contenders(datasets) if not c.derived)
 
     def over_seeds(self, dataset: str, contender: Contender) -> list[ScoredCell | None]:
         """Return the cells of one data set and contender under every seed of the condition."""

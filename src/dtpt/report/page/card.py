@@ -14,7 +14,6 @@ from dtpt.report.page.settings import (
 )
 from dtpt.report.tables.markdown import escape_markdown, markdown
 from dtpt.report.tables.table import Table
-from dtpt.report.verdict import summary_sentences
 
 LIMITS = (
     "Confidence is only as meaningful as the class list: a picture of none of the classes still "
@@ -52,7 +51,6 @@ def run_card(report: Report) -> str:
     }
     text = made.get_template("card.md").render(
         report=report,
-        sentences=summary_sentences(report.parts[0].means),
         LIMITS=LIMITS,
         DATASET_HEADS=DATASET_HEADS,
     )

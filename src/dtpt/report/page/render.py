@@ -27,7 +27,6 @@ from dtpt.report.set_titles import set_title
 from dtpt.report.tables import printed_numbers
 from dtpt.report.tables.analysis_tables import analysis_tables
 from dtpt.report.tables.table import COLUMNS
-from dtpt.report.verdict import summary_sentences
 
 
 def render_page(report: Report) -> str:
@@ -43,7 +42,6 @@ def render_page(report: Report) -> str:
         .get_template("page.html")
         .render(
             report=report,
-            sentences=summary_sentences(report.parts[0].means),
             sections=_sections(report),
             policy=Markup(policy),  # noqa: S704 - our own words
             script=Markup(script),  # noqa: S704 - a file of the package

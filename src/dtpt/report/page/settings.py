@@ -17,7 +17,7 @@ def condition_facts(condition: Condition) -> list[tuple[str, str]]:
         ("Model", condition.model),
         ("Weights (sha256)", condition.fingerprint[:16]),
         ("Prompt", prompt),
-        ("Methods", ", ".join(contender.title for contender in condition.contenders())),
+        ("Methods", ", ".join(contender.title for contender in condition.stored_contenders())),
         ("Seeds", ", ".join(str(seed) for seed in condition.seeds)),
         ("Pictures", f"{condition.size_text(condition.datasets)} in {len(entries)} data sets"),
         ("Views per picture", ", ".join(views)),

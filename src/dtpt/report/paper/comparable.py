@@ -57,7 +57,7 @@ def beside_paper(
         value: The number, a fraction.
     """
     init = init_of(condition.template, condition.context)
-    if init is None or not is_comparable(condition, sets, contender=contender):
+    if contender.derived or init is None or not is_comparable(condition, sets, contender=contender):
         return None
     model, names = condition.model, {"method": contender.method, "metric": metric.key}
     if len(sets) == 1:

@@ -11,6 +11,7 @@ FIELDS = (
     "group",
     "method",
     "lambda",
+    "derived",
     "column",
     "metric",
     "unit",
@@ -19,7 +20,8 @@ FIELDS = (
     "mean_of_std_over_seeds",
     "low",
     "high",
-    "rank",
+    "floor",
+    "separated",
     "missing",
     "remark",
     "paper_value",
@@ -57,6 +59,7 @@ def _row_fields(row: Row) -> dict[str, object]:
         "group": row.group,
         "method": row.contender.method,
         "lambda": row.contender.lambda_,
+        "derived": row.contender.derived,
     }
 
 
@@ -67,6 +70,7 @@ def _entry_fields(entry: Entry, column: Column) -> dict[str, object]:
         "mean_of_std_over_seeds": entry.spread_within,
         "low": entry.interval.low if entry.interval else None,
         "high": entry.interval.high if entry.interval else None,
+        "floor": entry.floor,
     }
     factor = column.metric.factor
     return {
@@ -74,7 +78,7 @@ def _entry_fields(entry: Entry, column: Column) -> dict[str, object]:
         "metric": column.metric.key,
         "unit": column.metric.unit,
         **{name: None if value is None else value * factor for name, value in values.items()},
-        "rank": entry.rank or None,
+        "separated": entry.separated,
         "missing": entry.missing,
         "remark": entry.remark,
     }

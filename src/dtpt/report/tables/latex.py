@@ -34,6 +34,7 @@ _LATEX = {
     "“": "``",
     "”": "''",
     "—": "---",
+    "–": "--",
 }
 
 
@@ -68,6 +69,8 @@ def latex(table: Table) -> str:
         for row in rows:
             cells = [_cell(*pair) for pair in zip(row.entries, table.columns, strict=True)]
             lines.append(f"{escape_latex(row.title)} & {' & '.join(cells)} \\\\")
+    lines += ["\\midrule"] if table.foot else []
+    lines += [f"{' & '.join(escape_latex(text) for text in line)} \\\\" for line in table.foot]
     notes = " ".join([table.caption, *table.notes, *legend(table)])
     lines += ["\\bottomrule", "\\end{tabular}"]
     lines += [f"\\caption{{{escape_latex(table.title)}. {escape_latex(notes)}}}"]
@@ -77,8 +80,9 @@ def latex(table: Table) -> str:
 def _cell(entry: Entry, column: Column) -> str:
     if entry.value is None:
         return "---"
-    wrap = {1: r"\textbf{%s}", 2: r"\underline{%s}"}.get(entry.rank, "%s")
-    text = wrap % number(entry.value, column) + escape_latex(FAILED * bool(entry.remark))
+    wrap = r"\textbf{%s}" if entry.separated else "%s"
+    text = wrap % escape_latex(number(entry.value, column))
+    text += escape_latex(FAILED * bool(entry.remark))
     small = spread_text(entry, column) + interval_text(entry, column)
     paper = paper_text(entry)
     small += f" ({paper})" if paper else ""

@@ -1,6 +1,6 @@
 """Tables as Markdown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dtpt.report.tables.printed_numbers import (
     FAILED,
@@ -36,6 +36,7 @@ def markdown(table: Table) -> str:
         for row in rows:
             cells = [_cell(*pair) for pair in zip(row.entries, table.columns, strict=True)]
             lines.append(_line([escape_markdown(row.title), *cells]))
+    lines += [_line([f"*{first}*", *others]) for first, *others in table.foot]
     notes = [*table.notes, *legend(table)]
     lines += ["", *(f"- {escape_markdown(note)}" for note in notes)] if notes else []
     return "\n".join(lines) + "\n"
@@ -48,8 +49,8 @@ def _line(cells: Sequence[str]) -> str:
 def _cell(entry: Entry, column: Column) -> str:
     if entry.value is None:
         return f"— ({escape_markdown(entry.missing)})"
-    wrap: Callable[[str], str] = {1: "**{}**".format, 2: "<u>{}</u>".format}.get(entry.rank, str)
-    text = wrap(number(entry.value, column)) + FAILED * bool(entry.remark)
+    text = number(entry.value, column)
+    text = (f"**{text}**" if entry.separated else text) + FAILED * bool(entry.remark)
     text += spread_text(entry, column) + interval_text(entry, column)
     paper = paper_text(entry)
     return f"{text}<br>{paper}" if paper else text

@@ -8,52 +8,53 @@ the paper does not say which it prints: the deviation of the mean over sets, and
 of the deviations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from dtpt.data import family_title
-from dtpt.metrics import Interval, Metric
+from dtpt.metrics import Metric
 from dtpt.report.gathering.scored_cells import Condition, Contender, ScoredCell
 from dtpt.report.paper.comparable import beside_paper
 from dtpt.report.set_titles import set_title
+from dtpt.report.tables.cell_draws import CellDraws, CellGrid, FloatArray
 from dtpt.report.tables.table import COLUMNS, Column, Entry, Row, Table
-
-FloatArray = npt.NDArray[np.float64]
-IntervalOf = Callable[[Sequence[Sequence[ScoredCell]], str], Interval | None]
-"""Confidence interval of a mean over (sets × seeds) cells, by metric; None when not asked for."""
 
 INTERVAL_NOTE = (
     "In brackets: 95 % of bootstrap draws over pictures, centred on the value. Calibration errors "
     "of few pictures are biased upward, drawn again more so; the interval shows their spread."
 )
+FLOOR_TITLE = "Floor at this size"
 
 
 def family_table(
-    condition: Condition, family: str, *, key: str, interval: IntervalOf | None = None
+    condition: Condition,
+    family: str,
+    *,
+    key: str,
+    draws: CellDraws | None = None,
+    intervals: bool = False,
 ) -> Table:
-    """Return the table of means over the sets of a family: contenders × five metrics."""
+    """Return the table of means over the sets of a family: contenders × five metrics.
+
+    Args:
+        condition: Its cells.
+        family: Key of the family.
+        key: Name for files.
+        draws: Tell which best value can be told from the others; without them none is marked.
+        intervals: Whether values have intervals.
+    """
     sets = condition.sets_of(family)
-    rows = [
-        Row(
-            contender,
-            tuple(
-                _entry(condition, sets, contender=contender, metric=metric, interval=interval)
-                for metric in COLUMNS
-            ),
-        )
-        for contender in condition.contenders(sets)
-    ]
-    return Table(
+    columns = [(Column(metric, metric.title), sets) for metric in COLUMNS]
+    return _table(
+        condition,
+        columns,
         key=key,
         title=f"{family_title(family)}, {condition.model}",
         caption=_mean_caption(condition, sets),
-        columns=tuple(Column(metric, metric.title) for metric in COLUMNS),
-        rows=ranked(rows, [metric.higher_is_better for metric in COLUMNS]),
-        sets=sets,
-        notes=_notes(rows, condition, sets=sets),
+        draws=draws,
+        intervals=intervals,
     )
 
 
@@ -63,34 +64,69 @@ def set_table(
     *,
     metric: Metric,
     key: str,
-    interval: IntervalOf | None = None,
+    draws: CellDraws | None = None,
+    intervals: bool = False,
 ) -> Table:
     """Return one metric of a family over its sets: contenders × (sets and their mean)."""
     sets = condition.sets_of(family)
-    groups = [(name,) for name in sets] + ([sets] if len(sets) > 1 else [])
+    groups: list[tuple[str, tuple[str, ...]]] = [(set_title(name), (name,)) for name in sets]
+    groups += [("Mean", sets)] if len(sets) > 1 else []
+    columns = [(Column(metric, title), group) for title, group in groups]
+    return _table(
+        condition,
+        columns,
+        key=key,
+        title=f"{metric.title} per set, {condition.model}",
+        caption=f"{metric.meaning} {condition.size_text(sets)}.",
+        draws=draws,
+        intervals=intervals,
+    )
+
+
+def _table(
+    condition: Condition,
+    columns: Sequence[tuple[Column, tuple[str, ...]]],
+    *,
+    key: str,
+    title: str,
+    caption: str,
+    draws: CellDraws | None,
+    intervals: bool,
+) -> Table:
+    """Return a table whose columns are a metric on some sets each; the last has all sets."""
+    sets = columns[-1][1]
+    contenders = condition.contenders(sets)
+    grids = [[_finished(condition, group, contender=c) for _, group in columns] for c in contenders]
+    shown = draws if intervals else None
     rows = [
         Row(
             contender,
             tuple(
-                _entry(condition, group, contender=contender, metric=metric, interval=interval)
-                for group in groups
+                _entry(condition, group, contender=contender, metric=column.metric, draws=shown)
+                for column, group in columns
             ),
         )
-        for contender in condition.contenders(sets)
+        for contender in contenders
     ]
-    titles = [set_title(name) for name in sets] + (["Mean"] if len(sets) > 1 else [])
+    heads = tuple(column for column, _ in columns)
     return Table(
         key=key,
-        title=f"{metric.title} per set, {condition.model}",
-        caption=f"{metric.meaning} {condition.size_text(sets)}.",
-        columns=tuple(Column(metric, title) for title in titles),
-        rows=ranked(rows, [metric.higher_is_better] * len(titles)),
+        title=title,
+        caption=caption,
+        columns=heads,
+        rows=with_best(rows, grids, columns=heads, draws=draws) if draws else tuple(rows),
         sets=sets,
-        notes=_notes(rows, condition, sets=sets),
+        notes=(
+            *_notes(rows, condition, sets=sets),
+            *(apart_notes(grids, columns=heads, draws=draws) if draws else ()),
+        ),
+        foot=floor_line(rows),
     )
 
 
-def prompt_table(conditions: Sequence[Condition], family: str, *, key: str) -> Table | None:
+def prompt_table(
+    conditions: Sequence[Condition], family: str, *, key: str, draws: CellDraws | None = None
+) -> Table | None:
     """Return the prompt-initialisation table of one model: contenders grouped by initial prompt.
 
     None unless the conditions differ in their prompt and share model, tuning settings and sets.
@@ -101,18 +137,26 @@ def prompt_table(conditions: Sequence[Condition], family: str, *, key: str) -> T
         return None
     rows: list[Row] = []
     for condition in useful:
-        table = family_table(condition, family, key=key)
+        table = family_table(condition, family, key=key, draws=draws)
         group = "trained context" if condition.context else f"“{condition.template}”"
         rows += [replace(row, group=group) for row in table.rows]
     sets = useful[0].sets_of(family)
     return Table(
         key=key,
         title=f"Prompt initialisation, {useful[0].model}, {family_title(family).lower()}",
-        caption=f"{_mean_caption(useful[0], sets)} Best and second best within each prompt.",
+        caption=f"{_mean_caption(useful[0], sets)}",
         columns=tuple(Column(metric, metric.title) for metric in COLUMNS),
         rows=tuple(rows),
         sets=sets,
     )
+
+
+def _finished(
+    condition: Condition, sets: Sequence[str], *, contender: Contender
+) -> CellGrid | None:
+    """Return the cells behind an entry, None when one of them is not finished."""
+    cells = [condition.finished(name, contender) for name in sets]
+    return cells if all(cells) else None
 
 
 def _entry(
@@ -121,7 +165,7 @@ def _entry(
     *,
     contender: Contender,
     metric: Metric,
-    interval: IntervalOf | None,
+    draws: CellDraws | None,
 ) -> Entry:
     """Average one contender and metric over sets and seeds, or say why that is not possible."""
     found = {name: condition.over_seeds(name, contender) for name in sets}
@@ -136,10 +180,28 @@ def _entry(
         value=mean,
         spread=spread,
         spread_within=within,
-        interval=interval(cells, metric.key) if interval else None,
+        interval=draws.interval(cells, metric.key) if draws else None,
         remark=f"up to {failed} pictures of a set could not be read" if failed else "",
+        floor=_floor(cells) if metric.key == "ece" else None,
         paper=beside_paper(condition, sets, contender=contender, metric=metric, value=mean),
     )
+
+
+def _floor(cells: CellGrid) -> float:
+    """Return the mean over sets and seeds of the ECE that chance alone gives."""
+    return float(np.mean([[cell.metric("floor") for cell in row] for row in cells]))
+
+
+def floor_line(rows: Sequence[Row]) -> tuple[tuple[str, ...], ...]:
+    """Return the line under a table that says what of an ECE is chance; nothing without ECE.
+
+    Methods differ in their confidences, so their floors differ a little: both ends are given.
+    """
+    columns = zip(*(row.entries for row in rows), strict=True)
+    floors = [[e.floor for e in column if e.floor is not None] for column in columns]
+    ends = [(f"{100 * min(few):.2f}", f"{100 * max(few):.2f}") if few else () for few in floors]
+    texts = ["–".join(dict.fromkeys(pair)) for pair in ends]
+    return ((FLOOR_TITLE, *texts),) if any(texts) else ()
 
 
 def mean_and_spreads(values: FloatArray) -> tuple[float, float | None, float | None]:
@@ -173,32 +235,44 @@ def _missing(found: dict[str, list[ScoredCell | None]], seeds: Sequence[int]) ->
     return f"incomplete: {'; '.join(problems[:2])}{more}"
 
 
-def ranked(rows: Sequence[Row], higher: Sequence[bool | None]) -> tuple[Row, ...]:
-    """Mark best and second best of every column; a single row is compared with nothing."""
-    if len(rows) < 2:
-        return tuple(rows)
-    columns = [_ranks([row.entries[i].value for row in rows], up) for i, up in enumerate(higher)]
+def with_best(
+    rows: Sequence[Row],
+    grids: Sequence[Sequence[CellGrid | None]],
+    *,
+    columns: Sequence[Column],
+    draws: CellDraws,
+) -> tuple[Row, ...]:
+    """Mark the best of every column where it can be told from every other row."""
+    best = [
+        draws.best([cells[place] for cells in grids], column.metric.key)
+        for place, column in enumerate(columns)
+    ]
     return tuple(
         replace(
             row,
             entries=tuple(
-                replace(entry, rank=columns[i][number]) for i, entry in enumerate(row.entries)
+                replace(entry, separated=best[place] == number)
+                for place, entry in enumerate(row.entries)
             ),
         )
         for number, row in enumerate(rows)
     )
 
 
-def _ranks(values: Sequence[float | None], higher: bool | None) -> list[int]:
-    """Return 1 for the best value and those equal to it as printed, 2 for the next, else 0."""
-    if higher is None:
-        return [0] * len(values)
-    shown = [None if value is None else round(value, 6) for value in values]
-    distinct = sorted({value for value in shown if value is not None}, reverse=higher)
-    if len([value for value in shown if value is not None]) < 2:
-        return [0] * len(values)
-    places = {value: place for place, value in enumerate(distinct[:2], start=1)}
-    return [0 if value is None else places.get(value, 0) for value in shown]
+def apart_notes(
+    grids: Sequence[Sequence[CellGrid | None]], *, columns: Sequence[Column], draws: CellDraws
+) -> list[str]:
+    """Say in which columns no two rows can be told apart."""
+    if sum(all(cells) for cells in grids) < 2:
+        return []
+    alike = [
+        column.title
+        for place, column in enumerate(columns)
+        if not draws.any_apart([cells[place] for cells in grids], column.metric.key)
+    ]
+    if len(alike) == len(columns):
+        return ["No two rows can be told apart in any column: at this size they are equally good."]
+    return [f"No two rows can be told apart in: {', '.join(alike)}."] if alike else []
 
 
 def _mean_caption(condition: Condition, sets: Sequence[str]) -> str:

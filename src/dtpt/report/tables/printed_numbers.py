@@ -1,7 +1,7 @@
 """How a number of a table is written, in the paper's units, whatever the format around it.
 
-Best is bold, second best underlined. `‡` marks a number outside three of the paper's standard
-deviations, `†` one that rests on fewer pictures than the set has.
+Bold is the best of a column where it can be told from every other row. `‡` marks a number outside
+three of the paper's standard deviations, `†` one that rests on fewer pictures than the set has.
 """
 
 from dtpt.report.tables.table import Column, Entry, Table
@@ -13,12 +13,19 @@ LEGEND = {
     OUTSIDE: "outside three of the paper's standard deviations",
     FAILED: "some pictures could not be read",
     "erratum": "printed in error in the paper: shown, but no target",
+    "Bold": "the best of its column, told apart from every other row (95 %, corrected for their "
+    "number)",
+    "Floor": "the ECE that a perfectly calibrated model with the same confidences has on average "
+    "at this number of pictures; from the lowest to the highest of the rows",
 }
 
 
 def number(value: float, column: Column) -> str:
-    """Print a fraction in the column's unit with two decimals."""
-    return f"{value * column.metric.factor:.2f}"
+    """Print a fraction in the column's unit, with its sign where that is the column's subject."""
+    text = column.metric.text(value)
+    if not column.signed:
+        return text.replace("-", MINUS)
+    return text.replace("-", MINUS) if text.startswith("-") else f"+{text}"
 
 
 def spread_text(entry: Entry, column: Column) -> str:
@@ -74,5 +81,7 @@ def legend(table: Table) -> list[str]:
         OUTSIDE: any(is_outside(entry) for entry in entries),
         FAILED: any(entry.remark for entry in entries),
         "erratum": any(entry.paper is not None and entry.paper.erratum for entry in entries),
+        "Bold": any(e.separated for e in entries) and not any(c.signed for c in table.columns),
+        "Floor": bool(table.foot),
     }
     return [f"{mark}: {LEGEND[mark]}." for mark, there in used.items() if there]

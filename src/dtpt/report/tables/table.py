@@ -21,7 +21,10 @@ class Entry:
         interval: Bootstrap interval over pictures; None when not asked for.
         missing: Why there is no value.
         remark: What is special about the value (failed pictures).
-        rank: 1 for the best of its column, 2 for the second best, else 0.
+        separated: Whether it is the best of its column and can be told from every other row; of a
+            difference, whether it can be told from 0.
+        floor: The ECE that a perfectly calibrated model with the same confidences has on average;
+            None for other metrics.
         paper: The paper's number and the difference, where it is comparable.
     """
 
@@ -31,7 +34,8 @@ class Entry:
     interval: Interval | None = None
     missing: str = ""
     remark: str = ""
-    rank: int = 0
+    separated: bool = False
+    floor: float | None = None
     paper: PaperDifference | None = None
 
 
@@ -51,10 +55,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a metric, or a metric on one set."""
+    """One column: a metric, or a metric on one set; `signed` for differences."""
 
     metric: Metric
     title: str
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Table:
         rows: Contenders.
         sets: Data sets behind it.
         notes: Remarks that belong to this table.
+        foot: Lines under the rows, in words: a title and a text for each column.
     """
 
     key: str
@@ -78,6 +84,7 @@ class Table:
     rows: tuple[Row, ...]
     sets: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    foot: tuple[tuple[str, ...], ...] = ()
 
     def grouped(self) -> dict[str, tuple[Row, ...]]:
         """Return the rows by the heading they stand under, in order."""

@@ -1,0 +1,202 @@
+"""Which methods can be told apart, family by family: paired by picture, pooled over the sets.
+
+All pictures of a family's sets count alike; they are drawn again within each set, together for all
+methods, and seeds are averaged. Intervals are corrected for the number of rows, metrics and
+families, so that with probability `level` every one of them is right.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dtpt.data import family_title
+from dtpt.errors import ReportError
+from dtpt.metrics import (
+    METRICS,
+    Comparison,
+    Drawn,
+    Interval,
+    PooledPredictions,
+    compare_drawn,
+    draw_metrics,
+    pool,
+)
+from dtpt.report.gathering.scored_cells import Condition, Contender
+
+COMPARED = ("accuracy", "signed_gap", "absolute_gap", "ece_above_floor", "brier", "nll", "aurc")
+"""The metrics of differences: those with little or no bias from binning."""
+
+POOLED = ("accuracy", "signed_gap", "ece", "brier", "nll", "aurc")
+"""The metrics of pooled tables; the ECE stands above its floor."""
+
+AGAINST = ("zero-shot", "tpt")
+"""What every method is compared with."""
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How differences are judged.
+
+    Attributes:
+        level: Probability that all intervals of a report are right.
+        resamples: Draws of the pictures.
+        seed: Of the drawing.
+        against: Labels of the methods that all others are compared with.
+    """
+
+    level: float = 0.95
+    resamples: int = 1000
+    seed: int = 0
+    against: tuple[str, ...] = AGAINST
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyComparison:
+    """The methods of one family on the same pictures.
+
+    Attributes:
+        title: The family's name.
+        size: How many pictures stand behind every number: `120 of 1,692 pictures`.
+        sets: Its data sets.
+        contenders: The methods with all pictures of all sets, in the order met.
+        against: Those of them that all others are compared with.
+        pooled: Predictions by label.
+        drawn: Values and draws by label and metric.
+        comparisons: Differences to those in `against`, first minus second.
+        level: Probability that all intervals of `comparisons` are right.
+    """
+
+    title: str
+    size: str
+    sets: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    against: tuple[Contender, ...]
+    pooled: dict[str, PooledPredictions]
+    drawn: dict[str, dict[str, Drawn]]
+    comparisons: tuple[Comparison, ...]
+    level: float
+
+    @property
+    def pictures(self) -> int:
+        """Pictures behind every number."""
+        return len(next(iter(self.pooled.values())))
+
+    def value(self, contender: Contender, metric: str) -> float:
+        """Return a pooled metric, a fraction."""
+        return self.drawn[contender.label][metric].estimate
+
+    def interval(self, contender: Contender, metric: str) -> Interval:
+        """Return its interval, for itself alone (not corrected)."""
+        return self.drawn[contender.label][metric].interval(0.95)
+
+    def difference(self, first: Contender, second: Contender, *, metric: str) -> Comparison | None:
+        """Return first minus second where that is among the comparisons."""
+        names = (first.label, second.label, metric)
+        return next((c for c in self.comparisons if (c.first, c.second, c.metric) == names), None)
+
+    def best(self, metric: str) -> Contender | None:
+        """Return the best method if it can be told from every other one.
+
+        Corrected for their number. Rows that are the same row twice (a weight chosen for every set
+        alike) count as one.
+        """
+        upward = METRICS[metric].higher_is_better
+        known = [c for c in self.contenders if metric in self.drawn[c.label]]
+        if upward is None or len(known) < 2:
+            return None
+        sign = 1 if upward else -1
+        best = max(known, key=lambda c: sign * self.value(c, metric))
+        draws = self.drawn[best.label][metric].draws
+        others = [c for c in known if not np.array_equal(self.drawn[c.label][metric].draws, draws)]
+        pairs = [(best.label, other.label) for other in others]
+        found = compare_drawn(self.drawn, pairs, metrics=[metric])
+        return best if found and all(one.better == best.label for one in found) else None
+
+
+def compare_families(
+    condition: Condition, resampling: Resampling | None = None
+) -> tuple[FamilyComparison, ...]:
+    """Compare the methods of every family of a condition that has at least two complete ones."""
+    chosen = resampling or Resampling()
+    ready = {f: pooled_methods(condition, f) for f in condition.families}
+    ready = {family: pooled for family, pooled in ready.items() if _is_comparable(pooled)}
+    level = 1 - (1 - chosen.level) / max(len(ready), 1)
+    return tuple(
+        compare_pooled(
+            pooled,
+            family,
+            resampling=replace(chosen, level=level),
+            size=condition.size_text(condition.sets_of(family)),
+        )
+        for family, pooled in ready.items()
+    )
+
+
+def _is_comparable(pooled: dict[Contender, PooledPredictions]) -> bool:
+    """Tell whether there are two methods, and more pictures than sets to draw again."""
+    return len(pooled) > 1 and all(len(one) > len(one.sets) for one in pooled.values())
+
+
+def pooled_methods(condition: Condition, family: str) -> dict[Contender, PooledPredictions]:
+    """Return the predictions of every method that answered all pictures of a family."""
+    sets = condition.sets_of(family)
+    found = {}
+    for contender in condition.contenders(sets):
+        cells = {name: condition.finished(name, contender) for name in sets}
+        if all(cells.values()):
+            predictions = {name: [cell.predictions for cell in row] for name, row in cells.items()}
+            found[contender] = pool(predictions)
+    sizes = [pooled.sets for pooled in found.values()]
+    # where pictures failed for some methods only, those methods are not paired with the others
+    return {c: pooled for c, pooled in found.items() if pooled.sets == max(sizes, key=sizes.count)}
+
+
+def compare_pooled(
+    pooled: dict[Contender, PooledPredictions],
+    family: str,
+    *,
+    resampling: Resampling,
+    size: str = "",
+) -> FamilyComparison:
+    """Compare methods on the same pictures; the level is that of this family alone."""
+    by_label = {contender.label: one for contender, one in pooled.items()}
+    drawn = draw_metrics(
+        by_label,
+        generator=np.random.default_rng([resampling.seed, *family.encode()]),
+        metrics=tuple(dict.fromkeys((*COMPARED, *POOLED))),
+        resamples=resampling.resamples,
+    )
+    against = tuple(c for name in resampling.against for c in pooled if name == c.label)
+    pairs = _pairs(tuple(pooled), against)
+    return FamilyComparison(
+        title=family_title(family),
+        size=size or f"{len(next(iter(pooled.values()))):,} pictures",
+        sets=tuple(name for name, _ in next(iter(pooled.values())).sets),
+        contenders=tuple(pooled),
+        against=against,
+        pooled=by_label,
+        drawn=drawn,
+        comparisons=compare_drawn(drawn, pairs, metrics=COMPARED, level=resampling.level),
+        level=resampling.level,
+    )
+
+
+def _pairs(contenders: Sequence[Contender], against: Sequence[Contender]) -> list[tuple[str, str]]:
+    """Return (other, base) for every base; two bases are compared once, the later one first."""
+    pairs = []
+    for place, base in enumerate(against):
+        others = [c for c in contenders if c != base and c not in against[:place]]
+        pairs += [(other.label, base.label) for other in others]
+    return pairs
+
+
+def check_against(comparisons: Sequence[FamilyComparison], names: Sequence[str]) -> None:
+    """Refuse a method to compare with that no run holds."""
+    known = dict.fromkeys(c.label for one in comparisons for c in one.contenders)
+    for name in names:
+        if known and name not in known:
+            raise ReportError(
+                f"--against {name!r}: no run holds all pictures of it; there are "
+                f"{', '.join(known)}."
+            )
