@@ -30,6 +30,32 @@ def test_report_as_json_has_every_number_and_file(dtpt, five_method_run, tmp_pat
     assert str(tmp_path / "out" / "index.html") in found["files"]
 
 
+def test_compare_opens_with_a_verdict_and_says_what_is_told_apart(dtpt, five_method_run) -> None:
+    done = dtpt("compare", five_method_run, "--resamples", "100")
+    assert done.returncode == 0, done.stderr
+    assert "Fine-grained classification, 80 pictures. Without tuning" in done.stdout
+    assert "difference to TPT" in done.stdout
+    assert "Floor at this size" in done.stdout
+
+
+def test_compare_as_json_has_every_comparison(dtpt, five_method_run) -> None:
+    flags = ("--resamples", "100", "--against", "tpt", "--level", "0.9", "--json")
+    done = dtpt("compare", five_method_run, *flags)
+    found = json.loads(done.stdout)
+    (condition,) = found["conditions"]
+    first = condition["families"][0]["comparisons"][0]
+    assert (first["first"], first["second"], first["metric"]) == ("zero-shot", "tpt", "accuracy")
+    assert first["low"] <= first["estimate"] <= first["high"]
+    assert found["level"] == 0.9
+    assert len(condition["verdicts"]) == 2
+
+
+def test_compare_with_a_method_that_was_not_run_is_refused(dtpt, five_method_run) -> None:
+    done = dtpt("compare", five_method_run, "--resamples", "10", "--against", "cocoop")
+    assert done.returncode == 2
+    assert "--against 'cocoop'" in done.stderr
+
+
 def test_names_are_whole_at_80_columns(five_method_run) -> None:
     from rich.console import Console
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from dtpt.runs.probabilities import pack
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import Cell, DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.store import Answer, SampleInfo, Store
@@ -65,6 +66,7 @@ def write_run(
     file: str = MAIN_STORE,
     session: Mapping[str, object] = SESSION,
     remarks: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    keep: bool = True,
 ) -> Path:
     """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet)."""
     spec = RunSpec(
@@ -84,15 +86,15 @@ def write_run(
             store.write_classes(entry.name, classes)
             cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
             for index in range(entry.samples):
-                _write_sample(store, entry, cells, index, says, done)
+                _write_sample(store, entry, cells, index, says, done, keep)
     return folder
 
 
-def _write_sample(store, entry, cells, index, says, done) -> None:
+def _write_sample(store, entry, cells, index, says, done, keep) -> None:
     sample = SampleInfo(entry.name, f"picture-{index:05d}", label=index % entry.classes)
     states = {cell: done(cell, index) for cell in cells}
     answers = {
-        cell: answer(sample.label, *says(cell, index), classes=entry.classes)
+        cell: answer(sample.label, *says(cell, index), classes=entry.classes, keep=keep)
         for cell, state in states.items()
         if state == "ok"
     }
@@ -103,11 +105,15 @@ def _write_sample(store, entry, cells, index, says, done) -> None:
         store.write_failure(sample, failed, reason="truncated file")
 
 
-def answer(label: int, correct: bool, confidence: float, *, classes: int = 3) -> Answer:
+def answer(
+    label: int, correct: bool, confidence: float, *, classes: int = 3, keep: bool = True
+) -> Answer:
     """The answer of a model that spreads what is left evenly over the other classes."""
     prediction = label if correct else (label + 1) % classes
     rest = (1 - confidence) / max(classes - 1, 1)
     squares = confidence**2 + (classes - 1) * rest**2
+    probabilities = np.full(classes, max(rest, 1e-12))
+    probabilities[prediction] = confidence
     return Answer(
         prediction=prediction,
         confidence=confidence,
@@ -117,6 +123,7 @@ def answer(label: int, correct: bool, confidence: float, *, classes: int = 3) ->
         top5=((prediction, confidence),),
         zero_shot_prediction=label,
         zero_shot_confidence=0.4,
+        log_probabilities=pack(np.log(probabilities)) if keep else None,
     )
 
 

@@ -138,8 +138,8 @@ def log_probabilities(condition: Condition, cell: ScoredCell) -> npt.NDArray[np.
     )
     runs = [source.run for source in condition.sources if key in source.run.cells]
     try:
-        parts = [run.probabilities(key) for run in runs]  # type: ignore[attr-defined]
-    except (RunError, AttributeError):  # stores without all probabilities
+        parts = [run.probabilities(key) for run in runs]
+    except RunError:  # stored without all probabilities
         return None
     if not parts:
         return None

@@ -74,13 +74,14 @@ def _start(comparison: FamilyComparison) -> list[str]:
     accuracy, gap = (comparison.value(ZERO_SHOT, m) for m in ("accuracy", "signed_gap"))
     interval = comparison.interval(ZERO_SHOT, "signed_gap")
     if interval.low > 0:
-        words = f"and {_points(gap)} surer of itself than that (overconfident)"
+        words = f"overconfident by {_points(gap)}"
     elif interval.high < 0:
-        words = f"and {_points(-gap)} less sure of itself than that (underconfident)"
+        words = f"underconfident by {_points(-gap)}"
     else:
-        words = "and as sure of itself as that, as far as can be told"
+        words = "neither over- nor underconfident, as far as can be told"
     return [
-        f"Without tuning the model is right on {100 * accuracy:.1f} % of the pictures, {words}."
+        f"Without tuning the model is right on {100 * accuracy:.1f} % of the pictures and "
+        f"{100 * (accuracy + gap):.1f} % sure on average: {words}."
     ]
 
 
@@ -128,32 +129,18 @@ def _repairs(comparison: FamilyComparison) -> list[str]:
     better = sorted((p for p in known if p[1].better == p[0].label), key=lambda p: p[1].estimate)
     worse = [c for c, gap in known if gap.better == TPT.label]
     same = [c for c, gap in known if not gap.separated]
-    sentences = []
-    if better:
-        parts = [f"{c.title} takes back {100 * -gap.estimate:.1f}" for c, gap in better]
-        sentences.append(f"Of that gap, in points: {_listed(parts)}.")
-        sentences += _prices(comparison, [c for c, _ in better])
+    clauses = [
+        f"{c.title} takes back {_points(-gap.estimate)} of that gap{_price(comparison, c)}"
+        for c, gap in better
+    ]
+    sentences = [f"{'; '.join(clauses)}."] if clauses else []
     if worse:
         verb = "widens" if len(worse) == 1 else "widen"
         sentences.append(f"{_listed([c.title for c in worse])} {verb} it further.")
     if same:
         names = _listed([c.title for c in same])
-        sentences.append(f"{names} cannot be told from TPT in it.")
+        sentences.append(f"{names} cannot be told from TPT in this.")
     return sentences
-
-
-def _prices(comparison: FamilyComparison, contenders: Sequence[Contender]) -> list[str]:
-    """Say what repairs cost in accuracy."""
-    parts = []
-    for contender in contenders:
-        found = comparison.difference(contender, TPT, metric="accuracy")
-        if found is not None and found.separated:
-            verb = "costs" if found.estimate < 0 else "adds"
-            parts.append(f"{contender.title} {verb} {100 * abs(found.estimate):.1f}")
-    if not parts:
-        return ["No change of accuracy is visible in that."]
-    rest = "; the others change nothing visibly" if len(parts) < len(contenders) else ""
-    return [f"In points of accuracy that is: {_listed(parts)}{rest}."]
 
 
 def _candidates(comparison: FamilyComparison) -> list[Contender]:

@@ -30,8 +30,8 @@ def pooled_table(comparison: FamilyComparison, *, key: str) -> Table:
         key=key,
         title=comparison.title,
         caption=(
-            f"{_pictures(comparison)}, put together. In brackets: 95 % interval over pictures, for each "
-            "number by itself."
+            f"{_pictures(comparison)}, put together. In brackets: 95 % interval over pictures, for "
+            "each number by itself."
         ),
         columns=tuple(Column(METRICS[metric], METRICS[metric].title) for metric in metrics),
         rows=rows,
