@@ -2,82 +2,120 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from dtpt.cli.exits import PARTLY
+from dtpt.cli.flags import AsJson, Flags, flags_of
 from dtpt.errors import PromptError
+from dtpt.files import printable, read_limited
+from dtpt.runs.options import PredictOptions
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from dtpt.classifier import Classifier, Prediction
     from dtpt.errors import ImageError
 
+# what people look for first in the help
+FIRST = ("classes", "classes_file", "model", "method", "lambda_", "template", "views", "seed")
+MOST_CLASSES_BYTES = 10**7
+
+
+@flags_of(PredictOptions, first=FIRST)
+class PredictFlags(Flags):
+    """The options of `predict`."""
+
 
 def predict(
-    images: Annotated[list[Path], Parameter(negative="", help="Picture files.")],
+    images: Annotated[list[Path], Parameter(negative=(), json_list=False)],  # "[a].png" is a name
     *,
-    classes: Annotated[str | None, Parameter(help="Class names, comma-separated.")] = None,
-    classes_file: Annotated[Path | None, Parameter(help="File with a class name a line.")] = None,
-    model: Annotated[str, Parameter(help="See `dtpt models`.")] = "pocket",
-    method: Annotated[str, Parameter(help="See `dtpt methods`.")] = "d-tpt",
-    lambda_: Annotated[float | None, Parameter(name="--lambda", help="Not the default.")] = None,
-    template: Annotated[str, Parameter(help="Prompt with {} for the name.")] = "a photo of a {}.",
-    context: Annotated[Path | None, Parameter(help="Initial context, e.g. CoOp's.")] = None,
-    views: Annotated[int, Parameter(help="Views per image, the original included.")] = 64,
-    seed: Annotated[int, Parameter(help="Of the random views.")] = 0,
-    steps: Annotated[int, Parameter(help="Optimiser steps per image.")] = 1,
-    augmix: Annotated[bool, Parameter(help="AugMix in the random views.")] = True,
-    device: Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    json_: Annotated[bool, Parameter(name="--json", help="Print one JSON line each.")] = False,
-    quiet: Annotated[bool, Parameter(help="No progress bar.")] = False,
+    flags: PredictFlags | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Classify pictures; print label, confidence and the zero-shot answer beside it.
 
-    A picture that cannot be read does not stop the others: its row says why, the exit code is 1.
-    """
-    names = _class_names(classes, classes_file)
-    from dtpt.classifier import Classifier
-    from dtpt.clip.loading import load_model
-    from dtpt.prompts import load_context, placeholder_template
-    from dtpt.tuning import TuningSettings
+    Give the class names with --classes or --classes-file. A picture that cannot be read does not
+    stop the others: its row says why, and the exit code is 1.
 
-    initial = None if context is None else load_context(context)
-    classifier = Classifier(
-        load_model(model, device=device),
-        names,
-        method=method,
-        lambda_=lambda_,
-        template=template if initial is None else placeholder_template(len(initial)),
-        context=initial,
-        views=views,
-        seed=seed,
-        augmix=augmix,
-        settings=TuningSettings(steps=steps),
-    )
+    Args:
+        images: Picture files.
+        flags: The options.
+        as_json: Print one JSON line for each picture.
+    """
+    options = (flags or PredictFlags()).options(PredictOptions, table="predict")
+    names = _class_names(options)
+    classifier = _classifier(options, names)
     for remark in classifier.model.remarks:
         print(remark, file=sys.stderr)
-    rows = _predict_all(classifier, images, show=not quiet)
-    if json_:
+    classifier.fit_weight(_readable(images))  # of a method such as d-tpt@auto
+    rows = _predict_all(classifier, images, show=not options.quiet)
+    if as_json:
         print("\n".join(json.dumps(row) for row in rows))
     else:
         _print_table(rows, classifier.method.name)
     if any("error" in row for row in rows):
-        sys.exit(1)
+        sys.exit(PARTLY)
 
 
-def _class_names(classes: str | None, classes_file: Path | None) -> list[str]:
-    if (classes is None) == (classes_file is None):
+def _class_names(options: PredictOptions) -> list[str]:
+    path = options.classes_file
+    if (options.classes is None) == (path is None):
         raise PromptError("Give the class names once: --classes a,b,c or --classes-file FILE.")
-    if classes is not None:
-        return [name.strip() for name in classes.split(",")]
-    assert classes_file is not None  # noqa: S101 - checked above
+    if path is None:
+        return [name.strip() for name in (options.classes or "").split(",")]
+    where = f"class names from {printable(path)}"
     try:
-        lines = classes_file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"Cannot read class names from {classes_file}: {error}.") from None
+        lines = read_limited(path, MOST_CLASSES_BYTES).decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise PromptError(f"Cannot read {where}: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise PromptError(f"Cannot read {where}: it is not UTF-8.") from None
     return [line.strip() for line in lines if line.strip()]
+
+
+def _classifier(options: PredictOptions, names: Sequence[str]) -> "Classifier":
+    import torch
+
+    from dtpt.classifier import Classifier
+    from dtpt.clip.loading import load_model
+    from dtpt.prompts import load_context, placeholder_template
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    context = None if options.context is None else load_context(options.context)
+    return Classifier(
+        load_model(
+            options.model,
+            device=options.device,
+            activation=options.activation,
+            precision=options.precision,
+        ),
+        names,
+        method=options.method,
+        lambda_=options.lambda_,
+        template=options.template if context is None else placeholder_template(len(context)),
+        context=context,
+        views=options.views,
+        seed=options.seed,
+        augmix=options.augmix,
+        settings=options.tuning,
+    )
+
+
+def _readable(images: Iterable[Path]) -> "Iterator[Image]":
+    """Yield the pictures that can be read; the others are told in their rows."""
+    from dtpt.errors import ImageError
+    from dtpt.images import open_image
+
+    for path in images:
+        try:
+            yield open_image(path)
+        except ImageError:
+            continue
 
 
 def _predict_all(
@@ -92,15 +130,17 @@ def _predict_all(
     visible = show and len(images) > 1 and console.is_terminal
     steps = track(images, "Tuning", console=console, disable=not visible)
     for path, answer in zip(steps, answers, strict=True):
-        rows.append(_row(path, answer, classifier.classes))
+        rows.append(_row(printable(path), answer, classes=classifier.classes))
     return rows
 
 
-def _row(path: Path, answer: "Prediction | ImageError", classes: tuple[str, ...]) -> dict[str, Any]:
+def _row(
+    name: str, answer: "Prediction | ImageError", *, classes: tuple[str, ...]
+) -> dict[str, Any]:
     if isinstance(answer, Exception):
-        return {"image": str(path), "error": str(answer)}
+        return {"image": name, "error": str(answer)}
     return {
-        "image": str(path),
+        "image": name,
         "label": answer.label,
         "confidence": answer.confidence,
         "entropy": answer.entropy,
@@ -115,18 +155,26 @@ def _row(path: Path, answer: "Prediction | ImageError", classes: tuple[str, ...]
 
 
 def _print_table(rows: list[dict[str, Any]], method: str) -> None:
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table("image", method, "confidence", "zero-shot", "confidence")
+    from dtpt.cli.output import wide_console
+
+    table = Table()
+    table.add_column("image", overflow="fold")
+    for head in (method, "zero-shot"):
+        table.add_column(head, overflow="fold")
+        table.add_column("confidence", justify="right", no_wrap=True)
     for row in rows:
         if "error" in row:
-            table.add_row(row["image"], f"[red]{row['error']}[/red]", "", "", "")
+            table.add_row(escape(row["image"]), f"[red]{escape(row['error'])}[/red]", "", "", "")
         else:
             before = row["zero_shot"]
-            numbers = (f"{row['confidence']:.1%}", before["label"], f"{before['confidence']:.1%}")
-            table.add_row(row["image"], row["label"], *numbers)
-    Console().print(table)
+            texts = (row["image"], row["label"], before["label"])
+            image, label, untuned = (escape(text) for text in texts)
+            confidence = f"{row['confidence']:.1%}", f"{before['confidence']:.1%}"
+            table.add_row(image, label, confidence[0], untuned, confidence[1])
+    wide_console().print(table)
     for row in rows:
         if row.get("remark"):
             print(f"{row['image']}: {row['remark']}", file=sys.stderr)

@@ -22,7 +22,7 @@ VARIABLES = {"data_root": "DTPT_DATA"}
 # options that no variable sets: DTPT_CACHE is the cache's folder
 WITHOUT_VARIABLE = {"cache"}
 # TOML tables in which options may stand, so that one file can serve several commands
-TABLES = ("eval", "sweep")
+TABLES = ("eval", "sweep", "predict")
 MOST_CONFIG_BYTES = 10**6
 LARGEST_SEED = 2**63 - 1  # SQLite's integers
 
@@ -72,7 +72,7 @@ class Options(BaseModel):
 
         Args:
             given: From the command line; None means not given.
-            config: TOML file; options at top level or in its table `[eval]` / `[sweep]`.
+            config: TOML file; options at top level or in the command's table, such as `[eval]`.
             environment: `DTPT_<OPTION>` variables; `os.environ` when not given.
             table: Which table of the file to read beside the top level.
             defaults: A command's own defaults, which win over those of this class.
@@ -128,9 +128,43 @@ class ModelOptions(Options, TuningSettings):
         ),
     ] = None
 
+    @property
+    def tuning(self) -> TuningSettings:
+        """The part that the engine needs."""
+        return TuningSettings(**self.model_dump(include=set(TuningSettings.model_fields)))
+
 
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class PredictOptions(ModelOptions):
+    """The options of `dtpt predict`, with their defaults.
+
+    Example:
+        >>> PredictOptions(classes="cat,dog").method
+        'd-tpt'
+    """
+
+    classes: Annotated[str | None, Field(description="Class names, comma-separated.")] = None
+    classes_file: Annotated[Path | None, Field(description="File with a class name a line.")] = None
+    method: Annotated[
+        str,
+        Field(
+            description="name[+modifier][@lambda]; `dtpt methods` lists them. @auto finds the "
+            "lambda from the pictures."
+        ),
+    ] = "d-tpt"
+    lambda_: Annotated[
+        Weight | None, Field(alias="lambda", description="Weight of the method's regulariser.")
+    ] = None
+    seed: Annotated[Seed, Field(description="Seed of the views.")] = 0
+    augmix: Annotated[bool, Field(description="Use AugMix in the random views.")] = True
+    threads: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="torch threads; its own choice when not given."),
+    ] = None
+    quiet: Annotated[bool, Field(description="Show no progress.")] = False
 
 
 class EvalOptions(ModelOptions):
@@ -232,11 +266,6 @@ class EvalOptions(ModelOptions):
     @classmethod
     def _without_repetition(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(value))
-
-    @property
-    def tuning(self) -> TuningSettings:
-        """The part that the engine needs."""
-        return TuningSettings(**self.model_dump(include=set(TuningSettings.model_fields)))
 
 
 def _field(name: str) -> str:

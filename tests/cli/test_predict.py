@@ -1,0 +1,150 @@
+"""`dtpt predict`: class names, wrong values, unreadable pictures, lambdas from the pictures."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from dtpt.classifier import Classifier
+from dtpt.cli import predict as command
+from dtpt.cli.main import app
+from dtpt.clip.loading import load_model
+from dtpt.errors import CheckpointError, OptionError, PromptError
+
+CLASSES = ("--classes", "cat,dog,green square")
+
+
+@pytest.fixture
+def pictures(world):
+    return sorted((world / "pictures").rglob("*.png"))[:3]
+
+
+@pytest.fixture
+def call(world):
+    """Run the command in this process, with the tiny model and few views."""
+
+    def run(*words):
+        known = ("--model", f"local-dir:{world / 'tiny'}", "--views", "4", "--threads", "1")
+        arguments = ["predict", *map(str, words), *known]
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+
+    return run
+
+
+def rows(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_json_is_a_line_for_each_picture(call, pictures, capsys):
+    call(*pictures, *CLASSES, "--json")
+    found = rows(capsys)
+    assert [row["image"] for row in found] == [str(path) for path in pictures]
+    for row in found:
+        assert row["label"] in ("cat", "dog", "green square")
+        assert sum(row["probabilities"].values()) == pytest.approx(1)
+        assert row["zero_shot"]["label"]
+
+
+def test_options_may_stand_in_the_environment_and_in_a_file(
+    call, pictures, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("DTPT_CLASSES", "cat,dog")
+    config = tmp_path / "options.toml"
+    config.write_text('[predict]\nmethod = "c-tpt"\nlambda = 3\n\n[eval]\nmethod = "tpt"\n')
+    call(pictures[0], "--json", "--config", config)
+    (row,) = rows(capsys)
+    assert (row["method"], row["lambda"], len(row["probabilities"])) == ("c-tpt", 3.0, 2)
+
+
+WRONG = {
+    ("--steps", "-1"): "--steps is '-1'; expected a whole number from 0 to 10000.",
+    ("--seed", "-1"): "--seed is '-1'; expected a whole number from 0 to 9223372036854775807.",
+    ("--lambda", "-1"): "--lambda is '-1'; expected a number, at least 0.",
+    ("--rho", "0"): "--rho is '0'; expected a number above 0 up to 1.",
+    ("--entropy", "x"): "--entropy is 'x'; expected of-mean or mean-of.",
+    ("--precision", "half"): "--precision is 'half'; expected float32 or bfloat16 or float16.",
+    ("--views", "0"): "--views is '0'; expected a whole number from 1 to 4096.",
+}
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG.items(), ids=lambda value: value[0])
+def test_wrong_values_are_one_line_and_nothing_is_loaded(words, message, monkeypatch):
+    monkeypatch.setattr("dtpt.clip.loading.load_model", None)
+    with pytest.raises(OptionError) as refusal:
+        app(["predict", "a.png", *CLASSES, *words], exit_on_error=False, print_error=False)
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize("words", [(), (*CLASSES, "--classes-file", "names.txt")])
+def test_class_names_are_given_once(call, words):
+    with pytest.raises(PromptError, match="Give the class names once"):
+        call("a.png", *words)
+
+
+def test_class_file_has_a_name_a_line(call, pictures, capsys, tmp_path):
+    (tmp_path / "names.txt").write_bytes("\ufeffcat\r\n\r\n  café  \n".encode())
+    call(pictures[0], "--classes-file", tmp_path / "names.txt", "--json")
+    (row,) = rows(capsys)
+    assert list(row["probabilities"]) == ["cat", "café"]
+
+
+def test_class_file_that_is_no_list_is_refused_at_once(call, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    (tmp_path / "long").write_bytes(b"a\n" * 60)
+    monkeypatch.setattr(command, "MOST_CLASSES_BYTES", 100)
+    for name, reason in {
+        "pipe": "is a named pipe, not a regular file",
+        "latin": "it is not UTF-8",
+        "long": "has more than 100 bytes",
+        "absent": "No such file",
+    }.items():
+        with pytest.raises(PromptError, match=f"class names from .*{name}: {reason}"):
+            call("a.png", "--classes-file", tmp_path / name)
+
+
+def test_unreadable_picture_does_not_stop_the_others(call, pictures, capsys, tmp_path):
+    damaged = tmp_path / "damaged.png"
+    damaged.write_bytes(b"no picture")
+    with pytest.raises(SystemExit) as stop:
+        call(damaged, pictures[0], *CLASSES, "--json")
+    assert stop.value.code == 1
+    first, second = rows(capsys)
+    assert "damaged.png" in first["error"]
+    assert second["label"]
+
+
+def test_lambda_is_found_from_the_pictures_that_can_be_read(
+    call, world, pictures, capsys, tmp_path
+):
+    damaged = tmp_path / "damaged.png"
+    damaged.write_bytes(b"no picture")
+    with pytest.raises(SystemExit):
+        call(damaged, *pictures, *CLASSES, "--json", "--method", "d-tpt@auto=0.8")
+    _, *found = rows(capsys)
+    model = load_model(f"local-dir:{world / 'tiny'}", device="cpu")
+    names = ["cat", "dog", "green square"]
+    expected = Classifier(model, names, method="d-tpt@auto=0.8", views=4).fit_weight(pictures)
+    assert [row["lambda"] for row in found] == pytest.approx([expected] * 3, rel=1e-4)
+    assert expected > 0
+
+
+def test_precision_and_activation_reach_the_model(call, pictures, capsys):
+    call(pictures[0], *CLASSES, "--precision", "bfloat16", "--json")
+    assert "bfloat16 on a CPU is slower" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="gelu"):
+        call(pictures[0], *CLASSES, "--activation", "gelu")
+
+
+def test_table_holds_whole_names_at_80_columns(call, pictures, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("dtpt.cli.output.WIDTH_WITHOUT_TERMINAL", 80)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "[red]x").mkdir()
+    shutil.copy(pictures[0], tmp_path / "[red]x" / "a-long-name-of-a-picture-file.png")
+    call("[red]x/a-long-name-of-a-picture-file.png", *CLASSES, "--quiet")
+    out = capsys.readouterr().out
+    cells = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert "".join(cells) == "[red]x/a-long-name-of-a-picture-file.png"
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert "…" not in out
