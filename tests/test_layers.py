@@ -16,6 +16,7 @@ LAYERS = [
     {"prompts", "views", "familiarity"},
     {"methods"},
     {"tuning"},
+    {"promises"},
     {"classifier", "data"},
     {"runs"},
     {"analysis"},
@@ -25,7 +26,7 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-METRICS_USERS = {"metrics", "runs", "analysis", "report", "cli", "web"}
+METRICS_USERS = {"metrics", "promises", "runs", "analysis", "report", "cli", "web"}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 

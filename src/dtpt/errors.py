@@ -57,6 +57,10 @@ class MetricError(DtptError):
     """Numbers from which no metric can be computed."""
 
 
+class PromiseError(DtptError):
+    """A promise that cannot be made, read or kept by what it is applied to."""
+
+
 class DatasetError(DtptError):
     """A data set that is missing, incomplete or contradicts its catalogue entry."""
 

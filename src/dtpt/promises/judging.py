@@ -1,0 +1,183 @@
+"""How promises do on pictures that they were not fitted on: by cross-fitting, by many splits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtpt.promises.fitting import Fit, Levels, SetKind, fit, state
+from dtpt.promises.scores import FloatArray
+from dtpt.promises.splitting import (
+    TEMPERATURE_SHARE,
+    BoolArray,
+    IntArray,
+    Labelled,
+    hash_shares,
+    temperature_part,
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Pictures that were judged by promises fitted on others.
+
+    Attributes:
+        hit: (n,) whether the set holds the true class.
+        size: (n,) classes in the set.
+        answered: (n,) whether an answer was given.
+        wrong: (n,) whether the answer is, or would have been, wrong.
+        confidence: (n,) calibrated.
+    """
+
+    hit: BoolArray
+    size: IntArray
+    answered: BoolArray
+    wrong: BoolArray
+    confidence: FloatArray
+
+    @property
+    def coverage(self) -> float:
+        """Share of sets that hold the true class."""
+        return float(self.hit.mean())
+
+    @property
+    def mean_size(self) -> float:
+        """Classes in a set, on average."""
+        return float(self.size.mean())
+
+    @property
+    def share_answered(self) -> float:
+        """Share of pictures with an answer."""
+        return float(self.answered.mean())
+
+    @property
+    def error(self) -> float:
+        """Share of wrong answers among the given ones; NaN where none was given."""
+        given = int(self.answered.sum())
+        return float((self.wrong & self.answered).sum() / given) if given else float("nan")
+
+
+def judge(found: Fit, rows: Labelled, *, sets: SetKind = "lac") -> Judged:
+    """Judge a promise on labelled pictures that it has not seen.
+
+    Example:
+        >>> numbers = Fit(
+        ...     temperature=1, lac=0.75, aps=0.9, threshold=0.6, given=90, wrong=1, bound=0.05
+        ... )
+        >>> unsure, sure = [0.5, 0.3, 0.2], [0.8, 0.1, 0.1]
+        >>> judged = judge(
+        ...     numbers, Labelled.of(np.log([unsure, sure]), [1, 0], predictions=[0, 0])
+        ... )
+        >>> judged.coverage, judged.mean_size, judged.share_answered, judged.error
+        (1.0, 1.5, 0.5, 0.0)
+    """
+    said = state(found, rows.log_probabilities, predictions=rows.predictions, sets=sets)
+    return Judged(
+        hit=said.members[np.arange(len(rows)), rows.labels],
+        size=said.members.sum(axis=1),
+        answered=said.answered,
+        wrong=rows.wrong,
+        confidence=said.confidence,
+    )
+
+
+def cross_fit(
+    rows: Labelled, ids: Sequence[str], *, levels: Levels, sets: SetKind = "lac"
+) -> Judged:
+    """Fit on one half of the pictures, judge the other, and the other way round.
+
+    Halves are by hash of the ids: the same pictures for every method.
+
+    Raises:
+        PromiseError: a half cannot carry a promise.
+    """
+    names = np.asarray(ids, dtype=np.object_)
+    half = hash_shares(names, "halves") < 0.5
+    parts = []
+    for fitted_on in (half, ~half):
+        chosen = rows.take(fitted_on)
+        early = temperature_part(names[fitted_on])
+        found = fit(chosen.take(early), chosen.take(~early), levels=levels)
+        parts.append(judge(found, rows.take(~fitted_on), sets=sets))
+    return together(parts)
+
+
+def together(parts: Sequence[Judged]) -> Judged:
+    """Put judged pictures behind each other.
+
+    Example:
+        >>> one = Judged(*(np.array([value]) for value in (True, 2, True, False, 0.8)))
+        >>> together([one, one]).mean_size
+        2.0
+    """
+    return Judged(
+        hit=np.concatenate([part.hit for part in parts]),
+        size=np.concatenate([part.size for part in parts]),
+        answered=np.concatenate([part.answered for part in parts]),
+        wrong=np.concatenate([part.wrong for part in parts]),
+        confidence=np.concatenate([part.confidence for part in parts]),
+    )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What many random splits show; one entry per split.
+
+    Attributes:
+        levels: what was promised.
+        coverage: share of held-out sets that hold the true class, LAC.
+        coverage_aps: the same of APS sets.
+        size: classes in a LAC set, on average over held-out pictures.
+        size_aps: the same of APS sets.
+        error: share of wrong answers among those given to held-out pictures; NaN without any.
+        error_of_all: the same among all pictures of the pool: the truth, if the pool is the world.
+        answered: share of held-out pictures with an answer.
+    """
+
+    levels: Levels
+    coverage: FloatArray
+    coverage_aps: FloatArray
+    size: FloatArray
+    size_aps: FloatArray
+    error: FloatArray
+    error_of_all: FloatArray
+    answered: FloatArray
+
+    @property
+    def kept(self) -> float:
+        """Share of splits whose threshold keeps the error of the pool at the promised level.
+
+        A split without a threshold gives no answers, and so no wrong ones.
+        """
+        return float((np.nan_to_num(self.error_of_all) <= self.levels.error).mean())
+
+
+def random_splits(rows: Labelled, *, splits: int, levels: Levels, seed: int = 0) -> Splits:
+    """Fit on a random half of the pictures and judge the other, many times.
+
+    Raises:
+        PromiseError: half of the pictures cannot carry a promise.
+    """
+    draws = np.random.default_rng(seed)
+    found = [_one_split(rows, draws.permutation(len(rows)), levels=levels) for _ in range(splits)]
+    columns = np.array(found, dtype=np.float64).T
+    return Splits(levels, *columns)
+
+
+def _one_split(rows: Labelled, order: IntArray, *, levels: Levels) -> tuple[float, ...]:
+    """Return the columns of `Splits`, in their order, of one division."""
+    half = len(order) // 2
+    early = round(half * TEMPERATURE_SHARE)
+    found = fit(rows.take(order[:early]), rows.take(order[early:half]), levels=levels)
+    held_out = order[half:]
+    lac, aps = (judge(found, rows.take(held_out), sets=kind) for kind in ("lac", "aps"))
+    seen = judge(found, rows.take(order[:half]))
+    return (
+        lac.coverage,
+        aps.coverage,
+        lac.mean_size,
+        aps.mean_size,
+        lac.error,
+        together([lac, seen]).error,
+        lac.share_answered,
+    )

@@ -1,0 +1,27 @@
+"""Worlds whose truth is known: pictures are drawn, answers come from a model that may mislead."""
+
+import numpy as np
+
+from dtpt.promises import Labelled
+
+
+def drawn(count, *, seed, classes=10, sharpness=6.0, overconfidence=1.0):
+    """Answers whose log-probabilities are right up to a factor (the overconfidence)."""
+    rng = np.random.default_rng(seed)
+    logits = sharpness * rng.normal(size=(count, classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    stated = overconfidence * logits
+    log_p = stated - np.logaddexp.reduce(stated, axis=1, keepdims=True)
+    return Labelled.of(log_p, labels, predictions=log_p.argmax(axis=1))
+
+
+def voted(count, *, seed, classes=10, voters=6, sharpness=6.0):
+    """Answers by few votes: many ties, and classes with no vote at all."""
+    rng = np.random.default_rng(seed)
+    logits = sharpness * rng.normal(size=(count, classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    votes = (logits[:, None, :] + rng.gumbel(size=(count, voters, classes))).argmax(axis=2)
+    shares = (votes[:, :, None] == np.arange(classes)).mean(axis=1)  # (n, C)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(shares)
+    return Labelled.of(log_p, labels, predictions=shares.argmax(axis=1))
