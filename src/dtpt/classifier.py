@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ from dtpt.errors import ImageError, MethodError, PromptError, PromptWarning
 from dtpt.familiarity import unfamiliar
 from dtpt.images import ImageSource, open_image, pixel_digest
 from dtpt.methods import Method, ResolvedMethod, resolve_method
-from dtpt.prompts import DEFAULT_TEMPLATE, PromptSet
+from dtpt.promises import Promise, Subject, as_promise
+from dtpt.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
 from dtpt.views import ViewRecipe, make_views
 
@@ -77,12 +79,18 @@ class Prediction(Answer):
         lambda_: weight of its regulariser; None where it has none.
         zero_shot: the same model's answer without tuning.
         remark: a warning for people, such as that the picture is not of the model's kind.
+        calibrated_confidence: what a promise makes of the confidence; None without a promise.
+        prediction_set: the classes that a promise does not rule out, the most probable first.
+        is_answered: whether the promise on errors covers this answer.
     """
 
     method: str
     lambda_: float | None
     zero_shot: Answer
     remark: str | None = None
+    calibrated_confidence: float | None = None
+    prediction_set: tuple[str, ...] | None = None
+    is_answered: bool | None = None
 
 
 class Classifier:
@@ -104,8 +112,11 @@ class Classifier:
         augmix: whether the random views go through AugMix.
         context: (n, W) initial context instead of the template's words.
         settings: optimiser and selection of confident views.
+        promise: what `dtpt calibrate` made for exactly this model, method and class list, or its
+            file; predictions then have a calibrated confidence, a set, and are answered or not.
 
     Raises:
+        PromiseError: the promise is for something else, or its file is damaged.
         PromptError: fewer than two classes, or a prompt that cannot be made.
         MethodError: an unknown method, or a number that makes no sense.
     """
@@ -124,6 +135,7 @@ class Classifier:
         augmix: bool = True,
         context: Tensor | None = None,
         settings: TuningSettings | None = None,
+        promise: Promise | str | Path | None = None,
     ) -> None:
         self.model = model
         self.method = resolve_method(method, lambda_=lambda_, protocol=protocol)
@@ -133,6 +145,27 @@ class Classifier:
         self.classes = tuple(classes)
         _check_classes(prompts)
         self.tuner = Tuner(model, prompts, settings=settings)
+        self._context = None if context is None else context_digest(context)
+        self.promise = None if promise is None else as_promise(promise)
+        if self.promise is not None:
+            self.promise.check(self.subject)
+
+    @property
+    def subject(self) -> Subject:
+        """Everything that decides a probability: what a promise must be about."""
+        return Subject(
+            model="",
+            fingerprint=self.model.fingerprint,
+            precision=self.model.precision,
+            method=self.method.name,
+            lambda_=self.method.lambda_,
+            learning_rate=self.method.learning_rate,
+            template=self.tuner.prompts.template,
+            context=self._context,
+            classes=self.tuner.prompts.names,
+            views=self.recipe.model_dump(mode="json"),
+            tuning=self.tuner.settings.model_dump(mode="json"),
+        )
 
     @property
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
@@ -194,7 +227,7 @@ class Classifier:
     def tune(self, view_features: Tensor) -> Prediction:
         """Tune on features (N, D) that the caller brings; row 0 is what is predicted."""
         (outcome,) = self.tuner.predict(view_features, [self.method])
-        return self._prediction(outcome)
+        return self._promised(self._prediction(outcome), outcome)
 
     def _prediction(self, outcome: Outcome) -> Prediction:
         answer = Answer.read(outcome.probabilities, self.classes)
@@ -204,6 +237,20 @@ class Classifier:
             method=outcome.method.name,
             lambda_=outcome.lambda_,
             zero_shot=Answer.read(zero_shot, self.classes),
+        )
+
+    def _promised(self, prediction: Prediction, outcome: Outcome) -> Prediction:
+        """Add what the promise, if there is one, says about a prediction."""
+        if self.promise is None:
+            return prediction
+        logs = torch.log_softmax(outcome.logits.cpu().double(), dim=-1).numpy()  # (C,)
+        said = self.promise.state(logs[None], predictions=[prediction.index])
+        order = np.argsort(-logs, kind="stable")
+        return replace(
+            prediction,
+            calibrated_confidence=float(said.confidence[0]),
+            prediction_set=tuple(self.classes[k] for k in order if said.members[0, k]),
+            is_answered=bool(said.answered[0]),
         )
 
 

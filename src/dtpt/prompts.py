@@ -11,6 +11,7 @@ suffix. Punctuation is not tuned, and what touches the name ("{}.") belongs to t
 tokenizers may merge the two. Class names: `_` becomes a blank, nothing else.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,6 +139,17 @@ def load_context(path: str | Path) -> Tensor:
         if str(name).split(".")[-1] == "ctx" and isinstance(tensor, Tensor) and tensor.ndim == 2:
             return tensor.float()
     raise PromptError(f"{path} holds no two-dimensional tensor named 'ctx'.")
+
+
+def context_digest(context: Tensor) -> str:
+    """Return the sha256 of a context's shape and float32 numbers.
+
+    Example:
+        >>> context_digest(torch.zeros(2, 4)) == context_digest(torch.zeros(2, 4).double())
+        True
+    """
+    numbers = context.detach().to("cpu", torch.float32).contiguous().numpy()
+    return hashlib.sha256(f"{numbers.shape}:".encode() + numbers.tobytes()).hexdigest()
 
 
 def placeholder_template(rows: int) -> str:

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from worlds import drawn, voted
 
 from dtpt.promises import Labelled, Levels, fit, judge, random_splits
-from worlds import drawn, voted
 
 DRAWS = 200
 LABELLED = 400

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
     from dtpt.classifier import Classifier, Prediction
     from dtpt.errors import ImageError
+    from dtpt.promises import Promise, Subject
 
 # what people look for first in the help
 FIRST = ("classes", "classes_file", "model", "method", "lambda_", "template", "views", "seed")
 MOST_CLASSES_BYTES = 10**7
+SHOWN = 3  # classes of a prediction set in the table; --json prints all of them
 
 
 @flags_of(PredictOptions, first=FIRST)
@@ -46,9 +48,9 @@ def predict(
         flags: The options.
         as_json: Print one JSON line for each picture.
     """
-    options = (flags or PredictFlags()).options(PredictOptions, table="predict")
-    names = _class_names(options)
-    classifier = _classifier(options, names)
+    options, promise = _options(flags or PredictFlags())
+    names = _class_names(options, promise)
+    classifier = _classifier(options, names, promise=promise)
     for remark in classifier.model.remarks:
         print(remark, file=sys.stderr)
     classifier.fit_weight(_readable(images))  # of a method such as d-tpt@auto
@@ -61,8 +63,38 @@ def predict(
         sys.exit(PARTLY)
 
 
-def _class_names(options: PredictOptions) -> list[str]:
+def _options(flags: PredictFlags) -> "tuple[PredictOptions, Promise | None]":
+    """Return the options and the promise; what is not given comes from the promise."""
+    options = flags.options(PredictOptions, table="predict")
+    if options.promise is None:
+        return options, None
+    from dtpt.promises import read_promise
+
+    promise = read_promise(options.promise)
+    subject = promise.subject
+    options = flags.options(PredictOptions, table="predict", defaults=_settings(subject))
+    if options.lambda_ is None and options.method == subject.method:
+        options = options.model_copy(update={"lambda_": subject.lambda_})
+    return options, promise
+
+
+def _settings(subject: "Subject") -> dict[str, Any]:
+    """Return what a promise is about as options."""
+    return {
+        "model": subject.model,
+        "precision": subject.precision,
+        "method": subject.method,
+        "template": subject.template,
+        "views": subject.views["count"],
+        "augmix": subject.views["augmix"],
+        **subject.tuning,
+    }
+
+
+def _class_names(options: PredictOptions, promise: "Promise | None") -> list[str]:
     path = options.classes_file
+    if promise is not None and options.classes is None and path is None:
+        return list(promise.subject.classes)
     if (options.classes is None) == (path is None):
         raise PromptError("Give the class names once: --classes a,b,c or --classes-file FILE.")
     if path is None:
@@ -77,7 +109,9 @@ def _class_names(options: PredictOptions) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _classifier(options: PredictOptions, names: Sequence[str]) -> "Classifier":
+def _classifier(
+    options: PredictOptions, names: Sequence[str], *, promise: "Promise | None"
+) -> "Classifier":
     import torch
 
     from dtpt.classifier import Classifier
@@ -103,6 +137,7 @@ def _classifier(options: PredictOptions, names: Sequence[str]) -> "Classifier":
         seed=options.seed,
         augmix=options.augmix,
         settings=options.tuning,
+        promise=promise,
     )
 
 
@@ -148,9 +183,21 @@ def _row(
         "lambda": answer.lambda_,
         "zero_shot": {"label": answer.zero_shot.label, "confidence": answer.zero_shot.confidence},
         "remark": answer.remark,
+        **_promised(answer),
         "probabilities": dict(zip(classes, answer.probabilities.tolist(), strict=True))
         if len(set(classes)) == len(classes)
         else answer.probabilities.tolist(),
+    }
+
+
+def _promised(answer: "Prediction") -> dict[str, Any]:
+    """Return what a promise says; nothing without one."""
+    if answer.prediction_set is None:
+        return {}
+    return {
+        "calibrated_confidence": answer.calibrated_confidence,
+        "is_answered": answer.is_answered,
+        "prediction_set": list(answer.prediction_set),
     }
 
 
@@ -160,21 +207,38 @@ def _print_table(rows: list[dict[str, Any]], method: str) -> None:
 
     from dtpt.cli.output import wide_console
 
+    promised = any("prediction_set" in row for row in rows)
     table = Table()
     table.add_column("image", overflow="fold")
-    for head in (method, "zero-shot"):
+    for head in (method, "prediction set" if promised else "zero-shot"):
         table.add_column(head, overflow="fold")
         table.add_column("confidence", justify="right", no_wrap=True)
+    if promised:
+        table.columns[-1].header = "calibrated"
     for row in rows:
         if "error" in row:
             table.add_row(escape(row["image"]), f"[red]{escape(row['error'])}[/red]", "", "", "")
         else:
-            before = row["zero_shot"]
-            texts = (row["image"], row["label"], before["label"])
-            image, label, untuned = (escape(text) for text in texts)
-            confidence = f"{row['confidence']:.1%}", f"{before['confidence']:.1%}"
-            table.add_row(image, label, confidence[0], untuned, confidence[1])
+            second, confidence = _set_cells(row) if promised else _zero_shot_cells(row)
+            texts = (row["image"], _said(row), f"{row['confidence']:.1%}", second, confidence)
+            table.add_row(*(escape(text) for text in texts))
     wide_console().print(table)
     for row in rows:
         if row.get("remark"):
             print(f"{row['image']}: {row['remark']}", file=sys.stderr)
+
+
+def _said(row: dict[str, Any]) -> str:
+    """Return the answer; where the promise gives none, the guess with a question mark."""
+    return str(row["label"]) if row.get("is_answered", True) else f"no answer ({row['label']}?)"
+
+
+def _zero_shot_cells(row: dict[str, Any]) -> tuple[str, str]:
+    return row["zero_shot"]["label"], f"{row['zero_shot']['confidence']:.1%}"
+
+
+def _set_cells(row: dict[str, Any]) -> tuple[str, str]:
+    """Return the set, cut where it is long, and the calibrated confidence."""
+    names = row["prediction_set"]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more, f"{row['calibrated_confidence']:.1%}"

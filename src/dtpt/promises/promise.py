@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import numpy.typing as npt
 from pydantic import Field, JsonValue, ValidationError
 
@@ -40,6 +39,7 @@ class Subject(Frozen):
         precision: in which its towers compute.
         method: with modifiers.
         lambda_: weight of its regulariser; None where there is none.
+        learning_rate: of the method, where it is not that of the tuning settings.
         template: prompt with {} for the class name.
         context: sha256 of a trained initial context; None where the template's words are used.
         classes: names in label order, with blanks for `_`.
@@ -51,7 +51,8 @@ class Subject(Frozen):
     fingerprint: str
     precision: str
     method: str
-    lambda_: float | None = Field(alias="lambda")
+    lambda_: float | None = Field(validation_alias="lambda", serialization_alias="lambda")
+    learning_rate: float | None
     template: str
     context: str | None
     classes: Annotated[tuple[str, ...], Field(min_length=2)]
@@ -149,21 +150,22 @@ class Promise(Frozen):
         """
         return state(self.fit, log_probabilities, predictions=predictions, sets=self.sets)
 
-    def set_of(self, members: npt.NDArray[np.bool_], order: npt.ArrayLike) -> tuple[str, ...]:
-        """Return the class names of one set, the most probable first.
-
-        Args:
-            members: (C,) whether a class is in the set.
-            order: (C,) classes by falling probability.
-        """
-        return tuple(self.subject.classes[int(k)] for k in np.asarray(order) if members[int(k)])
+    def document(self) -> dict[str, Any]:
+        """Return the content of the file, digest included."""
+        return {**self.model_dump(mode="json", by_alias=True), "digest": self.digest}
 
     def save(self, path: AnyPath) -> None:
-        """Write the file, whole or not at all."""
-        content = self.model_dump(mode="json", by_alias=True)
-        content["digest"] = self.digest
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(Path(path), text.encode())
+        """Write the file, whole or not at all.
+
+        Raises:
+            PromiseError: it cannot be written.
+        """
+        text = json.dumps(self.document(), indent=2, ensure_ascii=False) + "\n"
+        try:
+            write_atomically(Path(path), text.encode())
+        except OSError as error:
+            name, reason = printable(path), error.strerror or error
+            raise PromiseError(f"{name} cannot be written: {reason}.") from None
 
 
 def read_promise(path: AnyPath) -> Promise:

@@ -1,6 +1,9 @@
 """What a promise says, in sentences for people."""
 
-from dtpt.promises.fitting import Fit, Levels, SetKind
+import numpy as np
+
+from dtpt.promises.fitting import LEAST_FOR_TEMPERATURE, Fit, Levels, SetKind
+from dtpt.promises.splitting import Labelled
 
 KINDS = {"lac": "LAC", "aps": "APS"}
 
@@ -48,3 +51,31 @@ def nothing_answered(levels: Levels) -> str:
         f"{100 * levels.error:g} % with confidence {100 * levels.confidence:g} %; allow more "
         "errors, or label more pictures."
     )
+
+
+def remarks(first: Labelled, second: Labelled) -> tuple[str, ...]:
+    """Return what readers of a promise should know about the labelled pictures.
+
+    Args:
+        first: those for the temperature.
+        second: those for sets and threshold.
+
+    Example:
+        >>> row = Labelled.of(np.log([[0.8, 0.2]]), [0], predictions=[0])
+        >>> [text.split(":")[0] for text in remarks(row, row)]
+        ['The temperature stays 1', '1 of 2 classes have no labelled picture']
+    """
+    found = []
+    if len(first) < LEAST_FOR_TEMPERATURE:
+        found.append(f"The temperature stays 1: {len(first)} pictures are too few to fit it.")
+    elif not first.wrong.any() or first.wrong.all():
+        which = "wrong" if first.wrong.all() else "right"
+        found.append(f"The temperature stays 1: all {len(first)} answers for it are {which}.")
+    classes = second.log_probabilities.shape[1]
+    absent = classes - len(np.unique(np.concatenate([first.labels, second.labels])))
+    if absent:
+        found.append(
+            f"{absent} of {classes} classes have no labelled picture: new pictures are taken to "
+            "show them as seldom."
+        )
+    return tuple(found)

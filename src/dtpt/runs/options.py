@@ -158,6 +158,13 @@ class PredictOptions(ModelOptions):
     lambda_: Annotated[
         Weight | None, Field(alias="lambda", description="Weight of the method's regulariser.")
     ] = None
+    promise: Annotated[
+        Path | None,
+        Field(
+            description="File of `dtpt calibrate`: adds calibrated confidence, a set, and whether "
+            "to answer; class names and settings that are not given come from it."
+        ),
+    ] = None
     seed: Annotated[Seed, Field(description="Seed of the views.")] = 0
     augmix: Annotated[bool, Field(description="Use AugMix in the random views.")] = True
     threads: Annotated[

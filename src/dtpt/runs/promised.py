@@ -1,0 +1,111 @@
+"""Promises from the rows of a run: which cell, its labelled answers, and what they are about."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.data.families import family_protocol
+from dtpt.errors import PromiseError
+from dtpt.methods import resolve_method
+from dtpt.promises import (
+    Basis,
+    Labelled,
+    Levels,
+    Promise,
+    SetKind,
+    Subject,
+    fit,
+    temperature_part,
+)
+from dtpt.promises.words import promised, remarks
+
+if TYPE_CHECKING:
+    from dtpt.runs.reading import Run
+    from dtpt.runs.spec import Cell
+
+
+def one_cell(
+    run: "Run", method: str, *, dataset: str | None = None, seed: int | None = None
+) -> "Cell":
+    """Return the one cell that is meant, or say between which to choose.
+
+    A picture counts once: rows of several seeds are not independent of each other.
+
+    Raises:
+        PromiseError: none, or several.
+    """
+    found = run.select(dataset=dataset, method=method, seed=seed)
+    if not found:
+        known = ", ".join(dict.fromkeys(cell.label for cell in run.cells))
+        raise PromiseError(
+            f"{run.path} has no rows of {method} on {dataset or 'any set'}; it has {known} on "
+            f"{', '.join(run.datasets)} with seeds {', '.join(map(str, run.spec.seeds))}."
+        )
+    for name, flag in (("dataset", "--dataset"), ("label", "--method"), ("seed", "--seed")):
+        choices = list(dict.fromkeys(str(getattr(cell, name)) for cell in found))
+        if len(choices) > 1:
+            raise PromiseError(f"{run.path}: choose one with {flag}: {', '.join(choices)}.")
+    return found[0]
+
+
+def labelled(run: "Run", cell: "Cell") -> tuple[npt.NDArray[np.object_], Labelled]:
+    """Return the ids (n,) and the labelled answers of a cell, by id.
+
+    Raises:
+        RunError: rows were stored without all probabilities.
+        PromiseError: there are no rows yet.
+    """
+    ids, log_probabilities = run.probabilities(cell)
+    rows = run.rows_of(cell)
+    if len(rows) == 0:
+        raise PromiseError(f"{run.path} has no rows of {cell.label} on {cell.dataset} yet.")
+    return ids, Labelled.of(log_probabilities, rows.labels, predictions=rows.predictions)
+
+
+def subject_of(run: "Run", cell: "Cell") -> Subject:
+    """Return what the rows of a cell are about."""
+    spec, entry = run.spec, run.spec.dataset(cell.dataset)
+    method = resolve_method(cell.label, protocol=family_protocol(entry.family))
+    return Subject(
+        model=spec.model.name,
+        fingerprint=spec.model.fingerprint,
+        precision=spec.precision,
+        method=cell.method,
+        lambda_=cell.lambda_,
+        learning_rate=method.learning_rate,
+        template=spec.template,
+        context=spec.context,
+        classes=tuple(name.replace("_", " ") for name in run.classes(cell.dataset)),
+        views=entry.views,
+        tuning=spec.tuning,
+    )
+
+
+def promise_of(run: "Run", cell: "Cell", *, levels: Levels, sets: SetKind = "lac") -> Promise:
+    """Fit a promise to the rows of a cell.
+
+    Raises:
+        PromiseError: the rows cannot carry it; the message says why.
+        RunError: rows were stored without all probabilities.
+    """
+    ids, rows = labelled(run, cell)
+    first = temperature_part(ids)
+    early, late = rows.take(first), rows.take(~first)
+    found = fit(early, late, levels=levels)
+    return Promise(
+        subject=subject_of(run, cell),
+        basis=Basis(
+            dataset=cell.dataset,
+            fingerprint=run.spec.dataset(cell.dataset).fingerprint,
+            run=run.spec.hash,
+            seed=cell.seed,
+            pictures=len(rows),
+            temperature_pictures=len(early),
+        ),
+        levels=levels,
+        fit=found,
+        sets=sets,
+        promised=promised(found, levels, sets=sets, pictures=len(late)),
+        remarks=remarks(early, late),
+    )

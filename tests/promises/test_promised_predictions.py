@@ -1,0 +1,134 @@
+"""A classifier with a promise: confidence, set and answer, or a refusal."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dtpt
+from dtpt.cli.predict import predict
+from dtpt.errors import PromiseError
+from dtpt.promises import Basis, Fit, Levels, Promise
+
+CLASSES = ["cat", "two_hump camel", "tropical drink"]
+
+
+@pytest.fixture(scope="module")
+def picture():
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def promise_for(classifier, **numbers):
+    found = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.0}
+    return Promise(
+        subject=classifier.subject,
+        basis=Basis(
+            dataset="none",
+            fingerprint="",
+            run="",
+            seed=0,
+            pictures=400,
+            temperature_pictures=100,
+        ),
+        levels=Levels(),
+        fit=Fit(**{**found, **numbers}, given=100, wrong=0, bound=0.03),
+        promised=(),
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_clip):
+    return dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt", views=4)
+
+
+def promised(model, promise, **changes):
+    settings = {"method": "d-tpt", "views": 4} | changes
+    return dtpt.Classifier(model, CLASSES, promise=promise, **settings)
+
+
+def test_without_a_promise_nothing_is_promised(plain, picture):
+    got = plain.predict(picture)
+    assert (got.calibrated_confidence, got.prediction_set, got.is_answered) == (None, None, None)
+
+
+def test_a_promise_adds_confidence_set_and_answer_and_changes_nothing_else(
+    plain, picture, tiny_clip
+):
+    got = promised(tiny_clip, promise_for(plain)).predict(picture)
+    before = plain.predict(picture)
+    np.testing.assert_array_equal(got.probabilities, before.probabilities)
+    p = before.probabilities.astype(float) ** 0.5
+    assert got.calibrated_confidence == pytest.approx((p / p.sum()).max(), abs=1e-3)
+    assert got.prediction_set[0] == got.label
+    assert set(got.prediction_set) <= set(CLASSES)
+    assert got.is_answered is True
+
+
+def test_below_the_threshold_there_is_no_answer(plain, picture, tiny_clip):
+    for threshold in (0.999, None):
+        promise = promise_for(plain, threshold=threshold)
+        got = promised(tiny_clip, promise).predict(picture)
+        assert got.is_answered is False
+        assert got.label == plain.predict(picture).label
+
+
+def test_a_narrow_promise_leaves_the_predicted_class_alone_in_its_set(plain, picture, tiny_clip):
+    got = promised(tiny_clip, promise_for(plain, lac=0.0)).predict(picture)
+    assert got.prediction_set == (got.label,)
+
+
+def test_a_promise_is_read_from_its_file(plain, picture, tiny_clip, tmp_path):
+    promise = promise_for(plain)
+    promise.save(tmp_path / "p.json")
+    for given in (tmp_path / "p.json", str(tmp_path / "p.json")):
+        assert promised(tiny_clip, given).promise == promise
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "tpt"}, "method d-tpt, not tpt"),
+        ({"lambda_": 7.0}, "not 7.0"),
+        ({"views": 5}, "views.count 4, not 5"),
+        ({"template": "a drawing of a {}."}, "not a drawing of a {}."),
+        ({"settings": dtpt.TuningSettings(steps=2)}, "tuning.steps 1, not 2"),
+    ],
+)
+def test_another_setting_is_refused(plain, tiny_clip, changes, words):
+    with pytest.raises(PromiseError, match="The promise is for") as refused:
+        promised(tiny_clip, promise_for(plain), **changes)
+    assert words in str(refused.value)
+
+
+def test_another_class_list_or_model_is_refused(plain, tiny_clip):
+    promise = promise_for(plain)
+    with pytest.raises(PromiseError, match="classes 3 "):
+        dtpt.Classifier(tiny_clip, CLASSES[:2], views=4, promise=promise)
+    other = promise.model_copy(
+        update={"subject": promise.subject.model_copy(update={"fingerprint": "f" * 64})}
+    )
+    with pytest.raises(PromiseError, match="model ffffffffffff…"):
+        promised(tiny_clip, other)
+
+
+def test_another_seed_is_as_good(plain, tiny_clip):
+    promised(tiny_clip, promise_for(plain), seed=5)
+
+
+def test_predict_takes_the_class_list_from_the_promise(picture, tmp_path, capsys):
+    model = dtpt.load_model("pocket")
+    promise = promise_for(dtpt.Classifier(model, CLASSES, views=4), threshold=None)
+    promise.save(tmp_path / "p.json")
+    picture.save(tmp_path / "p.png")
+    predict([tmp_path / "p.png"], promise=tmp_path / "p.json", views=4, json_=True)
+    row = json.loads(capsys.readouterr().out)
+    assert row["is_answered"] is False
+    assert row["prediction_set"][0] == row["label"]
+    assert 0 < row["calibrated_confidence"] < 1
+    predict([tmp_path / "p.png"], promise=Path(tmp_path / "p.json"), views=4)
+    assert "no answer" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(PromiseError, match=r"views\.count 4, not 8"):
+        predict([tmp_path / "p.png"], promise=tmp_path / "p.json", views=8)
