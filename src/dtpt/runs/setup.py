@@ -1,6 +1,5 @@
 """From options to something that can run: the model, the data sets, the methods, the spec."""
 
-import hashlib
 import pickle
 import platform
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.prompts import load_context, placeholder_template
+from dtpt.prompts import context_digest, load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
@@ -98,7 +97,7 @@ def prepare(
         ),
         seeds=options.seed,
         template=options.template if context is None else placeholder_template(len(context)),
-        context=None if context is None else tensor_digest(context),
+        context=None if context is None else context_digest(context),
         tuning=options.tuning.model_dump(mode="json"),
         precision=loaded.precision,
         batch=options.batch,
@@ -169,12 +168,6 @@ def work_order(setup: Setup, options: EvalOptions, *, resources: Resources) -> W
         keep=options.keep,
         batch=options.batch,
     )
-
-
-def tensor_digest(tensor: Tensor) -> str:
-    """Return the sha256 of a tensor's shape and float32 numbers."""
-    numbers = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
-    return hashlib.sha256(f"{numbers.shape}:".encode() + numbers.tobytes()).hexdigest()
 
 
 def _load_datasets(options: EvalOptions) -> list[Dataset]:

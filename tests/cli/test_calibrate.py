@@ -1,0 +1,130 @@
+"""`dtpt calibrate`: from a run to a promise, or one line that says why not."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import dataset, write_run
+
+from dtpt.promises import read_promise
+from dtpt.promises.scores import LOG_FLOOR, as_stored
+from dtpt.runs import open_run
+from dtpt.runs.probabilities import pack, unpack
+from dtpt.runs.store import Answer, SampleInfo, Store
+
+METHODS = (("zero-shot", None), ("d-tpt", 1e5), ("d-tpt", 1e6))
+CLASSES = ("cat", "dog", "bird", "sea_lion")
+
+
+def write_probabilities(folder: Path, *, samples: int = 400, keep: bool = True, seed: int = 0):
+    """A run whose rows hold all probabilities, right about as often as they say."""
+    run = write_run(
+        folder,
+        [dataset("zoo", samples=samples, methods=METHODS, classes=4)],
+        lambda cell, index: (True, 0.5),
+        done=lambda cell, index: "",
+        classes=CLASSES,
+    )
+    with open_run(run) as empty:
+        spec = empty.spec
+    rng = np.random.default_rng(seed)
+    with Store(run / "run.sqlite", spec) as store:
+        store.begin_session({"environment": {"threads": 1}})
+        for index in range(samples):
+            logits = 5 * rng.normal(size=4)
+            label = int((logits + rng.gumbel(size=4)).argmax())
+            said = answer(logits, label=label, keep=keep)
+            sample = SampleInfo("zoo", f"picture-{index:05d}", label=label)
+            store.write(sample, dict.fromkeys(spec.cells(), said))
+    return run
+
+
+def answer(logits, *, label, keep):
+    log_p = logits - np.logaddexp.reduce(logits)
+    p = np.exp(log_p)
+    best = int(p.argmax())
+    return Answer(
+        prediction=best,
+        confidence=float(p[best]),
+        entropy=float(-(p * log_p).sum()),
+        p_label=float(p[label]),
+        sum_squares=float((p * p).sum()),
+        top5=((best, float(p[best])),),
+        zero_shot_prediction=best,
+        zero_shot_confidence=float(p[best]),
+        log_probabilities=pack(log_p) if keep else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_probabilities(tmp_path_factory.mktemp("run"))
+
+
+def test_scores_have_the_digits_that_runs_store():
+    log_p = np.log(np.random.default_rng(0).dirichlet(np.full(100, 0.1), size=20))
+    stored = np.stack([unpack(pack(row)) for row in log_p])
+    np.testing.assert_array_equal(as_stored(stored), as_stored(log_p))
+    assert as_stored(log_p).min() >= np.float16(LOG_FLOOR)
+
+
+def test_a_promise_is_written_and_told(dtpt, run, tmp_path):
+    output = tmp_path / "promise.json"
+    done = dtpt("calibrate", run, "--method", "d-tpt@1e6", "--error", 0.2, "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert "400 labelled pictures" in done.stdout
+    assert "at least 90 % of new pictures" in done.stdout
+    assert "at most 20 % of the answers given" in done.stdout
+    assert "Otherwise: On pictures of another kind" in done.stdout
+    promise = read_promise(output)
+    assert (promise.subject.method, promise.subject.lambda_) == ("d-tpt", 1e6)
+    assert promise.subject.classes == ("cat", "dog", "bird", "sea lion")
+    assert promise.subject.views["count"] == 64
+    assert promise.basis.pictures == 400
+    assert promise.fit.temperature == pytest.approx(1.0, abs=0.3)
+
+
+def test_json_is_the_file(dtpt, run, tmp_path):
+    output = tmp_path / "promise.json"
+    done = dtpt("calibrate", run, "--method", "zero-shot", "--output", output, "--json")
+    assert json.loads(done.stdout) == json.loads(output.read_text())
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--method", "tpt"], "has no rows of tpt"),
+        (["--method", "d-tpt"], "choose one with --method: d-tpt@100000, d-tpt@1000000"),
+        (["--method", "zero-shot", "--dataset", "pets"], "has no rows of zero-shot on pets"),
+        (["--method", "zero-shot", "--seed", "3"], "with seeds 0"),
+        (["--method", "zero-shot", "--coverage", "0.999"], "needs at least 999"),
+        (["--method", "zero-shot", "--error", "5"], "error is 5.0; expected between 0 and 1"),
+        (["--method", "zero-shot", "--output", "absent/p.json"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_promised_is_told_in_one_line(dtpt, run, flags, reason):
+    done = dtpt("calibrate", run, *flags)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_rows_without_all_probabilities_are_refused(dtpt, tmp_path):
+    done = dtpt("calibrate", write_probabilities(tmp_path, samples=5, keep=False),
+                "--method", "zero-shot")  # fmt: skip
+    assert done.returncode == 2
+    assert "without all probabilities" in done.stderr
+
+
+def test_calibrate_loads_no_torch(run):
+    import subprocess
+    import sys
+
+    code = f"""
+import sys
+from dtpt.cli.main import app
+app(["calibrate", {str(run)!r}, "--method", "zero-shot"])
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
