@@ -1,14 +1,14 @@
 """A classifier with a promise: confidence, set and answer, or a refusal."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import dtpt
-from dtpt.cli.predict import predict
+from dtpt.cli.predict import PredictFlags, predict
+from dtpt.cli.predict import _print_table as print_table
 from dtpt.errors import PromiseError
 from dtpt.promises import Basis, Fit, Levels, Promise
 
@@ -118,17 +118,40 @@ def test_another_seed_is_as_good(plain, tiny_clip):
     promised(tiny_clip, promise_for(plain), seed=5)
 
 
-def test_predict_takes_the_class_list_from_the_promise(picture, tmp_path, capsys):
+def test_predict_takes_class_list_and_settings_from_the_promise(picture, tmp_path, capsys):
     model = dtpt.load_model("pocket")
-    promise = promise_for(dtpt.Classifier(model, CLASSES, views=4), threshold=None)
-    promise.save(tmp_path / "p.json")
+    classifier = dtpt.Classifier(model, CLASSES, method="d-tpt@7", views=4, augmix=False)
+    made = promise_for(classifier, threshold=None)
+    named = made.subject.model_copy(update={"model": "pocket"})
+    made.model_copy(update={"subject": named}).save(tmp_path / "p.json")
     picture.save(tmp_path / "p.png")
-    predict([tmp_path / "p.png"], promise=tmp_path / "p.json", views=4, json_=True)
-    row = json.loads(capsys.readouterr().out)
-    assert row["is_answered"] is False
+
+    def predicted(**flags):
+        flags = PredictFlags(promise=str(tmp_path / "p.json"), **flags)
+        predict([tmp_path / "p.png"], flags=flags, as_json=True)
+        return json.loads(capsys.readouterr().out)
+
+    row = predicted()
+    assert (row["method"], row["lambda"], row["is_answered"]) == ("d-tpt", 7.0, False)
     assert row["prediction_set"][0] == row["label"]
     assert 0 < row["calibrated_confidence"] < 1
-    predict([tmp_path / "p.png"], promise=Path(tmp_path / "p.json"), views=4)
-    assert "no answer" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(PromiseError, match=r"views\.count 4, not 8"):
-        predict([tmp_path / "p.png"], promise=tmp_path / "p.json", views=8)
+    for flags, words in (
+        ({"views": "8"}, "views.count 4, not 8"),
+        ({"method": "tpt"}, "method d-tpt, not tpt; lambda 7.0, not null"),
+        ({"lambda_": "9"}, "lambda 7.0, not 9.0"),
+        ({"classes": "cat,dog"}, "classes 3 "),
+    ):
+        with pytest.raises(PromiseError) as refused:
+            predicted(**flags)
+        assert words in str(refused.value)
+
+
+def test_the_table_says_where_no_answer_is_given(capsys):
+    row = {"image": "p.png", "label": "cat", "confidence": 0.4, "calibrated_confidence": 0.3}
+    sets = {"is_answered": False, "prediction_set": ["cat", "dog", "bird", "cow", "ox"]}
+    print_table([{**row, **sets}, {"image": "q.png", "error": "damaged"}], "d-tpt")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "no answer (cat?)" in shown
+    assert "cat, dog, bird and 2 more" in shown
+    assert "30.0%" in shown
+    assert "damaged" in shown
