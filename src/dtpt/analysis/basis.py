@@ -58,7 +58,22 @@ def random_rotation(dimensions: int, *, generator: torch.Generator) -> Tensor:
     return signed
 
 
-def common_bases(text: Tensor, image_mean: Tensor, *, seeds: Sequence[int] = (0, 1)) -> list[Basis]:
+RANDOM_SEEDS = (0, 1)
+
+
+def basis_names(seeds: Sequence[int] = RANDOM_SEEDS) -> tuple[str, ...]:
+    """Return the names of the bases that the analysis compares, the model's own first.
+
+    Example:
+        >>> basis_names()
+        ('own', 'random 0', 'random 1', 'gap', 'mean text')
+    """
+    return ("own", *(f"random {seed}" for seed in seeds), "gap", "mean text")
+
+
+def common_bases(
+    text: Tensor, image_mean: Tensor, *, seeds: Sequence[int] = RANDOM_SEEDS
+) -> list[Basis]:
     """Return the bases that the analysis compares, for (C, D) text features and a (D,) image mean.
 
     The model's own; random ones; the first axis along the mean text feature; and along the gap, the
@@ -66,21 +81,18 @@ def common_bases(text: Tensor, image_mean: Tensor, *, seeds: Sequence[int] = (0,
     """
     words, pictures = text.detach().cpu().double(), image_mean.detach().cpu().double()
     dimensions = words.shape[1]
-    own = torch.eye(dimensions, dtype=torch.float64)
-    drawn = [
-        Basis(
-            f"random {seed}",
-            random_rotation(dimensions, generator=torch.Generator().manual_seed(seed)),
-        )
-        for seed in seeds
-    ]
     centre = words.mean(dim=0)
-    return [
-        Basis("own", own),
-        *drawn,
-        Basis("gap", first_axis_along(centre - pictures)),
-        Basis("mean text", first_axis_along(centre)),
+    rotations = [
+        torch.eye(dimensions, dtype=torch.float64),
+        *(
+            random_rotation(dimensions, generator=torch.Generator().manual_seed(seed))
+            for seed in seeds
+        ),
+        first_axis_along(centre - pictures),
+        first_axis_along(centre),
     ]
+    names = basis_names(seeds)
+    return [Basis(name, rotation) for name, rotation in zip(names, rotations, strict=True)]
 
 
 def rotated(model: Clip, rotation: Tensor) -> Clip:

@@ -15,6 +15,7 @@ from dtpt.data.named_sets import NAMED_SETS, catalog_entry
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.prompts import PromptSet, load_context
 from dtpt.runs.progress import make_reporter
+from dtpt.runs.replica import torch_threads
 from dtpt.tuning import Tuner
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def study_regularisers(
     methods = [resolve_method(name) for name in options.method]
     loaded = model if model is not None else _load(options)
     with ExitStack() as stack:
+        stack.enter_context(torch_threads(options.threads or 1))
         told = make_reporter(quiet=options.quiet)
         stack.callback(told.close)
         title = "class lists"

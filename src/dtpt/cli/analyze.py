@@ -19,6 +19,7 @@ app = App(
     name="analyze",
     help="Compute what the paper shows beside its tables, and how much depends on the image.",
 )
+app.command("dtpt.cli.analyze_basis:basis", name="basis")
 app.command("dtpt.cli.analyze_controls:controls", name="controls")
 app.command("dtpt.cli.analyze_views:views", name="views")
 app.command("dtpt.cli.analyze_regularisers:regularisers", name="regularisers")
