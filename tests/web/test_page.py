@@ -207,6 +207,20 @@ def test_the_slider_changes_lambda_and_only_the_text_side_is_computed(page, answ
     assert "method=d-tpt%40" in page.url
 
 
+def test_the_method_that_is_looked_at_stays_so_when_its_lambda_moves(page, live, answered):
+    page.goto("about:blank")
+    page.goto(f"http://{live.host}/#method=c-tpt&method=d-tpt&views=4")
+    page.click('.answer[data-method^="c-tpt"]')
+    page.locator("#weight-c-tpt").focus()
+    answered(lambda: page.keyboard.press("End"))
+    chosen = page.locator('.answer[aria-checked="true"]')
+    assert chosen.get_attribute("data-method").startswith("c-tpt@")
+    assert chosen.get_attribute("data-method") != "c-tpt@50"
+    assert page.evaluate("document.activeElement.id") == "weight-c-tpt"
+    assert "C-TPT" in page.locator(".headline").inner_text()
+    assert page.locator("#lambda-c-tpt").input_value() == "60"
+
+
 def test_a_slow_answer_shows_progress_and_can_be_cancelled(page, live, answered):
     held = live.service.playground
     held.free.clear()

@@ -1,6 +1,8 @@
 /** The answers of all methods side by side, and what one of them changed, class by class. */
 
 import { byId, drawn, h, percent, points, s } from "./dom.js";
+import { mountWeight } from "./slider.js";
+import { nameOf, shownAnswer } from "./store.js";
 
 const CLASSES = 6; // rows of the figure
 
@@ -10,20 +12,22 @@ const CLASSES = 6; // rows of the figure
  */
 export function mountAnswers(store, server) {
   const colours = new Map(server.methods.map((method) => [method.name, method.colour]));
-  const colour = (answer) => colours.get(answer.method.split("@")[0].split("+")[0]) || "var(--soft)";
+  const colour = (answer) => colours.get(nameOf(answer.method).split("+")[0]) || "var(--soft)";
 
+  mountWeight(store, byId("weight"), server.methods.filter((method) => method.sweep.length));
   store.on(["answer", "chosen"], ({ answer, chosen }) => {
     byId("box-answers").hidden = byId("summary").hidden = !answer;
     byId("remark").replaceChildren(...(answer?.picture.remark ? [remark(answer.picture.remark)] : []));
     if (!answer) return;
-    const shown = answer.answers.find((one) => one.method === chosen) ?? answer.answers.at(-1);
+    const shown = shownAnswer({ answer, chosen });
     byId("summary").replaceChildren(h("span", {}, `${shown.label}, ${percent(shown.confidence)}`), h("span", {}, "See the answers ↓"));
     byId("answers").replaceChildren(
       headline(answer, shown),
       h("div", { class: "answers", role: "radiogroup", "aria-label": "Show the details of" },
         ...answer.answers.map((one) => line(one, answer, shown))),
-      ...duplicates(answer),
-      ...(shown.method === "zero-shot" ? [] : changes(answer, shown, colour(shown))));
+      h("p", { class: "hint" }, "The upright line marks where zero-shot stood for the same class; the last number is the difference in points. Choose a line for its details."),
+      ...duplicates(answer));
+    byId("changes").replaceChildren(...(shown.method === "zero-shot" ? [] : changes(answer, shown, colour(shown))));
   });
 
   function line(one, answer, shown) {
@@ -31,7 +35,7 @@ export function mountAnswers(store, server) {
     const checked = one === shown;
     return h("button", {
       type: "button", class: "answer", role: "radio", "aria-checked": checked, tabindex: checked ? 0 : -1,
-      "data-method": one.method, onclick: () => store.set({ chosen: one.method }), onkeydown: arrows,
+      "data-method": one.method, onclick: () => store.set({ chosen: nameOf(one.method) }), onkeydown: arrows,
     },
     h("span", { class: "who" }, h("span", { class: "dot", style: { background: colour(one) } }), one.title),
     h("span", { class: "what" }, one.label),
@@ -48,7 +52,7 @@ export function mountAnswers(store, server) {
     if (!step) return;
     event.preventDefault();
     const { answer, chosen } = store.get();
-    const names = answer.answers.map((one) => one.method);
+    const names = answer.answers.map((one) => nameOf(one.method));
     store.set({ chosen: names.at((names.indexOf(chosen) + step) % names.length) });
     byId("answers").querySelector('[aria-checked="true"]').focus();
   }

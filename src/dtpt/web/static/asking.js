@@ -2,7 +2,7 @@
 
 import { predict } from "./api.js";
 import { byId, h } from "./dom.js";
-import { ASKED, toAddress, written } from "./store.js";
+import { ASKED, nameOf, toAddress, written } from "./store.js";
 
 const SHOW = ["views", "words", "evidence", "commands"];
 const STAGES = {
@@ -69,7 +69,7 @@ export function mountAsking(store) {
 
   function done(state, answer) {
     complain(null);
-    const names = answer.answers.map((one) => one.method);
+    const names = answer.answers.map((one) => nameOf(one.method));
     const chosen = names.includes(state.chosen) ? state.chosen : names.at(-1);
     store.set({ answer, chosen });
     const said = answer.answers.map((one) => `${one.title}: ${one.label}, ${Math.round(100 * one.confidence)} percent`);

@@ -1,6 +1,7 @@
 /** What is known about answers of this confidence. */
 
 import { byId, h, percent } from "./dom.js";
+import { shownAnswer } from "./store.js";
 
 /**
  * @param {ReturnType<import("./store.js").makeStore>} store
@@ -10,7 +11,7 @@ export function mountEvidence(store, server) {
   store.on(["answer", "chosen"], ({ answer, chosen }) => {
     byId("box-evidence").hidden = !answer;
     if (!answer) return;
-    const shown = answer.answers.find((one) => one.method === chosen) ?? answer.answers.at(-1);
+    const shown = shownAnswer({ answer, chosen });
     byId("evidence").replaceChildren(
       h("p", { class: "hint" }, "A model is ", h("em", {}, "calibrated"), " when answers with 80 % confidence are right 80 % of the time. Only answers whose truth is known can show that."),
       ...(shown.evidence.length ? shown.evidence.map((known) => statement(known, shown)) : [nothing(server, shown, answer)]));

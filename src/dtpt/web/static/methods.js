@@ -1,8 +1,16 @@
 /** The methods: which ones answer, and with which weight. */
 
-import { byId, debounced, h, weight } from "./dom.js";
+import { byId, h } from "./dom.js";
+import { makeSlider } from "./slider.js";
 
-const STEPS = 60; // positions of a slider
+/** What the paper's methods do, for people who have not read it; the others have their summary. */
+const PLAIN = {
+  "zero-shot": "the model as it is",
+  tpt: "bends the sentence until the model is sure of its best views",
+  "c-tpt": "TPT; its brake keeps the classes’ sentences far apart",
+  "o-tpt": "TPT; its brake keeps the classes’ sentences at right angles",
+  "d-tpt": "TPT; its brake keeps meaning spread over all dimensions",
+};
 
 /**
  * @param {ReturnType<import("./store.js").makeStore>} store
@@ -23,11 +31,11 @@ export function mountMethods(store, server) {
   function row(method) {
     const id = `method-${method.name}`;
     const box = h("input", { type: "checkbox", id, onchange: () => toggle(method, box.checked) });
-    const slider = method.sweep.length ? makeSlider(method, (lambda) => setLambda(method.name, lambda)) : null;
+    const slider = method.sweep.length ? makeSlider(store, method, `lambda-${method.name}`) : null;
     const element = h("li", { class: "method" },
       h("span", { class: "pick" }, box, h("label", { for: id },
         h("span", { class: "dot", style: { background: method.colour || "var(--soft)" } }),
-        h("strong", {}, method.title), " ", h("span", { class: "soft" }, method.summary))),
+        h("strong", {}, method.title), " ", h("span", { class: "soft", title: method.summary }, PLAIN[method.name] ?? method.summary))),
       slider?.element ?? null);
     return { element, box, slider };
   }
@@ -46,10 +54,6 @@ export function mountMethods(store, server) {
   const order = new Map(server.methods.map((method, place) => [method.name, place]));
   const sorted = (methods) => methods.toSorted((a, b) => order.get(a.name) - order.get(b.name));
 
-  const setLambda = debounced((name, lambda) => {
-    store.set({ methods: store.get().methods.map((one) => (one.name === name ? { name, lambda } : one)) });
-  }, 120);
-
   store.on(["methods"], ({ methods }) => {
     for (const [name, { box, slider }] of rows) {
       const chosen = methods.find((one) => one.name === name);
@@ -59,35 +63,4 @@ export function mountMethods(store, server) {
       if (chosen) slider.put(chosen.lambda);
     }
   });
-}
-
-/** A slider over powers of ten, from a tenth of a method's usual weights to ten times them. */
-function makeSlider(method, change) {
-  const low = Math.log10(Math.min(...method.sweep)) - 1;
-  const high = Math.log10(Math.max(...method.sweep)) + 1;
-  const toLambda = (place) => Number((10 ** (low + ((high - low) * place) / STEPS)).toPrecision(2));
-  const toPlace = (lambda) => Math.round(((Math.log10(lambda) - low) / (high - low)) * STEPS);
-  const id = `lambda-${method.name}`;
-  const output = h("output", { for: id });
-  const usual = method.lambdas["fine-grained"];
-  const input = h("input", {
-    type: "range", id, min: 0, max: STEPS, step: 1, "aria-label": `λ of ${method.title}`,
-    oninput: () => {
-      const lambda = toPlace(usual) === Number(input.value) ? usual : toLambda(Number(input.value));
-      name(lambda);
-      change(lambda);
-    },
-  });
-
-  function name(lambda) {
-    output.textContent = `λ = ${weight(lambda)}${lambda === usual ? " (authors’)" : ""}`;
-    input.setAttribute("aria-valuetext", `λ = ${lambda}`);
-  }
-
-  function put(lambda) {
-    if (document.activeElement !== input || toLambda(Number(input.value)) !== lambda) input.value = toPlace(lambda);
-    name(lambda);
-  }
-
-  return { element: h("span", { class: "slider", hidden: true }, input, output), put };
 }

@@ -21,6 +21,7 @@ export function mountScore(server) {
       h("button", { type: "submit", class: "main" }, "Score"),
       h("button", { type: "button", class: "quiet", onclick: () => { text.value = sample(); run(); } }, "Try an example")),
     problem));
+  byId("score-results").replaceChildren(h("p", { class: "later" }, "The verdict, a picture of confidence against truth, and the numbers with their meaning come here."));
   byId("score-form").addEventListener("submit", (event) => {
     event.preventDefault();
     run();
@@ -55,7 +56,7 @@ function show(found) {
   byId("score-results").replaceChildren(
     h("section", { class: "card", "aria-labelledby": "h-verdict" }, h("h2", { id: "h-verdict" }, "Verdict"),
       h("p", { class: "headline", id: "verdict", role: "status" }, found.verdict),
-      h("p", { class: "soft" }, `${found.count.toLocaleString("en")} answers`)),
+      h("p", { class: "hint" }, `From ${found.count.toLocaleString("en")} answers. In brackets: the 95 % interval of the difference between confidence and truth. ECE is the calibration error; the numbers below explain it.`)),
     h("section", { class: "card", "aria-labelledby": "h-diagram" }, h("h2", { id: "h-diagram" }, "Confidence against truth"),
       h("p", { class: "hint" }, "Each bar: how often answers of that confidence were right. On the dashed line confidence equals truth. The shaded band is where a perfectly calibrated model would lie by chance, nine times in ten."),
       figure, binTable(found.bins)),
@@ -65,10 +66,10 @@ function show(found) {
 function metrics(found) {
   const first = FIRST.map((key) => found.find((one) => one.key === key)).filter(Boolean);
   const rest = found.filter((one) => !FIRST.includes(one.key));
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Metrics" }, h("table", { class: "metrics" },
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Metrics" }, h("table", { class: "metrics", role: "table" }, // roles, because a phone's style takes the table apart
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"), h("th", { scope: "col", class: "number" }, "Value"), h("th", { scope: "col" }, "What it means"))),
-    h("tbody", {}, ...[...first, ...rest].map((one) => h("tr", {}, h("th", { scope: "row" }, one.heading),
-      h("td", { class: "number" }, `${one.text} ${one.unit}`), h("td", { class: "soft" }, one.meaning))))));
+    h("tbody", {}, ...[...first, ...rest].map((one) => h("tr", { role: "row" }, h("th", { scope: "row", role: "rowheader" }, one.heading),
+      h("td", { class: "number", role: "cell" }, `${one.text} ${one.unit}`), h("td", { class: "soft", role: "cell" }, one.meaning))))));
 }
 
 function binTable(bins) {

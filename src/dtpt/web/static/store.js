@@ -39,7 +39,7 @@ export function defaults() {
     seed: 0,
     augmix: true,
     dropped: [],
-    chosen: "", // the method whose details are shown
+    chosen: "", // name of the method whose details are shown
     answer: null,
   };
 }
@@ -84,6 +84,12 @@ export function readMethod(text) {
   const lambda = Number.parseFloat(written);
   return { name, lambda: Number.isFinite(lambda) && lambda > 0 ? lambda : null };
 }
+
+/** The plain name of a method as an answer has it: "d-tpt@100000" is d-tpt. */
+export const nameOf = (text) => text.split("@")[0];
+
+/** The answer whose details are shown: the chosen method's, or else the last. */
+export const shownAnswer = ({ answer, chosen }) => answer.answers.find((one) => nameOf(one.method) === chosen) ?? answer.answers.at(-1);
 
 /** How a method of the store is written for the server. */
 export const written = ({ name, lambda }) => (lambda === null ? name : `${name}@${lambda}`);

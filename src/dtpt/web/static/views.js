@@ -50,7 +50,7 @@ export function mountViews(store) {
     return h("button", {
       type: "button", class: `view ${states.join(" ")}`, "data-view": view.index, tabindex: -1, title: words,
       "aria-label": words, "aria-pressed": view.index === 0 ? null : view.dropped, "aria-disabled": view.index === 0 ? true : null,
-      style: sheet.url ? place(view.index, count) : {}, onclick: () => toggle(view),
+      style: sheet.url ? place(view.index, count) : {}, onclick: (event) => toggle(view, event.currentTarget),
     }, view.index === 0 ? h("span", { class: "mark" }, "original") : null);
   }
 
@@ -63,11 +63,14 @@ export function mountViews(store) {
     };
   }
 
-  function toggle(view) {
+  function toggle(view, button) {
     focused = view.index;
     if (view.index === 0) return;
     const { dropped } = store.get();
-    store.set({ dropped: dropped.includes(view.index) ? dropped.filter((one) => one !== view.index) : [...dropped, view.index] });
+    const back = dropped.includes(view.index);
+    button.classList.toggle("dropped", !back); // at once; the answer draws all of them anew
+    button.setAttribute("aria-pressed", !back);
+    store.set({ dropped: back ? dropped.filter((one) => one !== view.index) : [...dropped, view.index] });
   }
 
   function arrows(event) {
