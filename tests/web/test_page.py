@@ -159,6 +159,7 @@ def test_a_photograph_is_called_one(page, answered):
     answer = answered(lambda: take(page, png(120, 90)))
     assert answer.picture.remark
     assert "does not look like the drawings" in page.locator("#unfamiliar").inner_text()
+    assert "Not a picture for this model" in page.locator("#summary").text_content()
 
 
 def test_evidence_is_told_in_words_or_its_absence_is(page, answered):
@@ -229,7 +230,7 @@ def test_a_slow_answer_shows_progress_and_can_be_cancelled(page, live, answered)
         page.wait_for_selector("#cancel")
         page.wait_for_selector("text=16 of 64 views encoded")
         page.click("#cancel")
-        page.wait_for_selector("text=Cancelled.")
+        page.wait_for_selector("#problem >> text=Cancelled.")
         live.until_idle(5)
     finally:
         held.free.set()

@@ -1,10 +1,12 @@
 /** The answers of all methods side by side, and what one of them changed, class by class. */
 
+import { summarise } from "./chrome.js";
 import { byId, drawn, h, percent, points, s } from "./dom.js";
 import { mountWeight } from "./slider.js";
 import { nameOf, shownAnswer } from "./store.js";
 
 const CLASSES = 6; // rows of the figure
+const STRANGE = "Not a picture for this model";
 
 /**
  * @param {ReturnType<import("./store.js").makeStore>} store
@@ -16,11 +18,11 @@ export function mountAnswers(store, server) {
 
   mountWeight(store, byId("weight"), server.methods.filter((method) => method.sweep.length));
   store.on(["answer", "chosen"], ({ answer, chosen }) => {
-    byId("box-answers").hidden = byId("summary").hidden = !answer;
+    byId("box-answers").hidden = !answer;
     byId("remark").replaceChildren(...(answer?.picture.remark ? [remark(answer.picture.remark)] : []));
     if (!answer) return;
     const shown = shownAnswer({ answer, chosen });
-    byId("summary").replaceChildren(h("span", {}, `${shown.label}, ${percent(shown.confidence)}`), h("span", {}, "See the answers ↓"));
+    summarise(answer.picture.remark ? STRANGE : `${shown.label}, ${percent(shown.confidence)}`);
     byId("answers").replaceChildren(
       headline(answer, shown),
       h("div", { class: "answers", role: "radiogroup", "aria-label": "Show the details of" },
@@ -61,7 +63,7 @@ export function mountAnswers(store, server) {
 const percentage = (value) => `${(100 * value).toFixed(2)}%`;
 
 function remark(text) {
-  return h("p", { class: "note bad", id: "unfamiliar", role: "alert" }, h("strong", {}, "Not a picture for this model. "), text);
+  return h("p", { class: "note bad", id: "unfamiliar", role: "alert" }, h("strong", {}, `${STRANGE}. `), text);
 }
 
 function headline(answer, shown) {

@@ -1,6 +1,7 @@
 /** One question at a time: sends it, shows its progress, can be cancelled. */
 
 import { predict } from "./api.js";
+import { summarise } from "./chrome.js";
 import { byId, h } from "./dom.js";
 import { ASKED, nameOf, toAddress, written } from "./store.js";
 
@@ -97,6 +98,7 @@ function complain(problem) {
   const root = byId("problem");
   if (!problem) return root.replaceChildren();
   const kind = problem.calm ? "note" : "note bad";
+  summarise(problem.message);
   return root.replaceChildren(h("p", { class: kind, role: problem.calm ? "status" : "alert" },
     h("strong", {}, problem.message), " ", problem.remedy));
 }

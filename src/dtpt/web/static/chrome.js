@@ -1,15 +1,21 @@
 /** What surrounds the content: jumps, tabs and the choice between light and dark. */
 
-import { byId } from "./dom.js";
+import { byId, h } from "./dom.js";
 
 /** Jumps within the page; the address keeps its settings, which an anchor would replace. */
 export function mountJumps() {
-  for (const [from, to] of [["skip", "main"], ["summary", "box-answers"]]) {
+  for (const [from, to] of [["skip", "main"], ["summary", "results"]]) {
     byId(from).addEventListener("click", () => {
       byId(to).scrollIntoView({ block: "start" });
       byId(to).focus({ preventScroll: true });
     });
   }
+}
+
+/** The line at the lower edge of narrow screens, where the answers are out of sight. */
+export function summarise(text) {
+  byId("summary").hidden = false;
+  byId("summary").replaceChildren(h("span", {}, text), h("span", {}, "See more ↓"));
 }
 
 /** Tabs by mouse, arrow keys. */
