@@ -128,3 +128,29 @@ app(["calibrate", {str(run)!r}, "--method", "zero-shot"])
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+def test_check_judges_rows_that_promises_were_not_fitted_on(dtpt, run, tmp_path):
+    figure = tmp_path / "kept.svg"
+    flags = ("--method", "zero-shot,d-tpt@1e6", "--check", 30, "--error", 0.2)
+    done = dtpt("calibrate", run, *flags, "--figure", figure, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["method"] for row in found["rows"]] == ["zero-shot", "d-tpt@1000000"]
+    for row in found["rows"]:
+        assert row["coverage"] == pytest.approx(0.9, abs=0.03)
+        assert row["kept"] >= 0.9
+    assert figure.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--check", "0"], "--check is 0; expected a number of splits"),
+        (["--check", "5", "--figure", "kept.png"], "expected a name that ends in .svg"),
+    ],
+)
+def test_a_check_that_makes_no_sense_is_refused(dtpt, run, flags, reason):
+    done = dtpt("calibrate", run, "--method", "zero-shot", *flags)
+    assert done.returncode == 2
+    assert reason in done.stderr

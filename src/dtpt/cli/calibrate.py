@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dtpt.cli.check_promises import checked, show_checked
 from dtpt.cli.flags import AsJson
+from dtpt.files import printable
 
 if TYPE_CHECKING:
     from dtpt.promises import Promise
@@ -21,6 +23,8 @@ def calibrate(
     confidence: float = 0.95,
     sets: Literal["lac", "aps"] = "lac",
     seed: int | None = None,
+    check: int | None = None,
+    figure: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Promise calibrated confidence, prediction sets and rare errors for one method and class list.
@@ -39,28 +43,32 @@ def calibrate(
         confidence: With which errors are not exceeded.
         sets: lac (the smallest on average) or aps (larger where the model is unsure).
         seed: Of the views, if the run has several.
-        as_json: Print the promise as JSON.
+        check: Make no promise; instead divide the rows that many times at random, fit on one half,
+            judge the other. Takes several methods (comma-separated), and all sets of the run.
+        figure: With --check, draw what it shows into this .svg or .png file.
+        as_json: Print JSON instead.
     """
-    from dtpt.files import printable
     from dtpt.promises import Levels
     from dtpt.runs import open_run
     from dtpt.runs.promised import one_cell, promise_of
 
     levels = Levels.checked(coverage=coverage, error=error, confidence=confidence)
     with open_run(run) as opened:
+        if check is not None:
+            found = checked(opened, method, levels=levels, splits=check, dataset=dataset, seed=seed)
+            show_checked(found, figure=figure, as_json=as_json)
+            return
         cell = one_cell(opened, method, dataset=dataset, seed=seed)
         promise = promise_of(opened, cell, levels=levels, sets=sets)
     if output is not None:
         promise.save(output)
     if as_json:
         print(json.dumps(promise.document(), indent=2, ensure_ascii=False))
-        return
-    _print(promise)
-    if output is not None:
-        print(f"Written to {printable(output)}.")
+    else:
+        _print(promise, output)
 
 
-def _print(promise: "Promise") -> None:
+def _print(promise: "Promise", output: Path | None) -> None:
     """Print what is promised, on what it rests, and when it does not hold."""
     basis, subject = promise.basis, promise.subject
     rest = basis.pictures - basis.temperature_pictures
@@ -76,3 +84,5 @@ def _print(promise: "Promise") -> None:
         print(f"Note: {remark}")
     print(f"If: {promise.assumption}")
     print(f"Otherwise: {promise.otherwise}")
+    if output is not None:
+        print(f"Written to {printable(output)}.")

@@ -80,6 +80,46 @@ class Fit(Frozen):
 
 
 @dataclass(frozen=True)
+class Scored:
+    """Pictures at one temperature.
+
+    Attributes:
+        confidence: (n,) calibrated, of the predicted class.
+        lac: (n, C) scores of all classes.
+        aps: (n, C) scores of all classes.
+    """
+
+    confidence: FloatArray
+    lac: FloatArray
+    aps: FloatArray
+
+    @classmethod
+    def at(
+        cls,
+        log_probabilities: npt.ArrayLike,
+        temperature: float,
+        *,
+        predictions: IntArray,
+        ranked: bool = False,
+    ) -> Self:
+        """Score pictures; `ranked` says that their classes stand by falling probability."""
+        p = calibrated(log_probabilities, temperature)
+        confidence = p[np.arange(len(p)), predictions]
+        return cls(confidence, lac_scores(p), aps_scores(p, ranked=ranked))
+
+    @classmethod
+    def of(cls, rows: Labelled, temperature: float, *, ranked: bool = False) -> Self:
+        """Score labelled pictures."""
+        return cls.at(
+            rows.log_probabilities, temperature, predictions=rows.predictions, ranked=ranked
+        )
+
+    def take(self, chosen: IntArray) -> "Scored":
+        """Return some of the pictures."""
+        return Scored(self.confidence[chosen], self.lac[chosen], self.aps[chosen])
+
+
+@dataclass(frozen=True)
 class Statement:
     """What a promise says about n pictures.
 
@@ -118,32 +158,37 @@ def fit(first: Labelled, second: Labelled, *, levels: Levels) -> Fit:
         >>> round(found.temperature), found.threshold is not None
         (1, True)
     """
-    _check_labelled(first, second)
+    check_labelled(first, second)
     temperature = temperature_of(first)
-    tested = calibrated(second.log_probabilities, temperature)
-    row = np.arange(len(second))
-    limits = [
-        score_limit(scores(tested)[row, second.labels], levels.coverage)
-        for scores in (lac_scores, aps_scores)
-    ]
-    apart = calibrated(first.log_probabilities, temperature)
-    order = threshold_sequence(
-        apart[np.arange(len(first)), first.predictions],
-        len(second),
-        error=levels.error,
-        level=levels.confidence,
-    )
+    apart, tested = (Scored.of(part, temperature) for part in (first, second))
+    return fit_scored(temperature, apart.confidence, tested=tested, rows=second, levels=levels)
+
+
+def fit_scored(
+    temperature: float, apart: FloatArray, *, tested: Scored, rows: Labelled, levels: Levels
+) -> Fit:
+    """Fit sets and threshold, once the temperature is known.
+
+    Args:
+        temperature: from the first part.
+        apart: (m,) confidence of the first part.
+        tested: scores of the second part.
+        rows: the second part.
+        levels: what is asked for.
+    """
+    row = np.arange(len(rows))
+    order = threshold_sequence(apart, len(rows), error=levels.error, level=levels.confidence)
     found = most_lenient(
-        tested[row, second.predictions],
-        second.wrong,
+        tested.confidence,
+        rows.wrong,
         thresholds=order,
         error=levels.error,
         level=levels.confidence,
     )
     return Fit(
         temperature=temperature,
-        lac=limits[0],
-        aps=limits[1],
+        lac=score_limit(tested.lac[row, rows.labels], levels.coverage),
+        aps=score_limit(tested.aps[row, rows.labels], levels.coverage),
         threshold=found.value,
         given=found.given,
         wrong=found.wrong,
@@ -190,22 +235,25 @@ def state(
         >>> said.members.tolist(), said.answered.tolist()
         ([[True, True, False]], [False])
     """
-    probabilities = calibrated(log_probabilities, found.temperature)
     chosen: IntArray = np.asarray(predictions, dtype=np.int64)
-    row = np.arange(len(probabilities))
-    if sets == "lac":
-        members = lac_scores(probabilities) <= found.lac
-    else:
-        members = aps_scores(probabilities) <= found.aps
-    members[row, chosen] = True
-    confidence = probabilities[row, chosen]
-    answered = np.zeros(len(row), np.bool_)
+    scored = Scored.at(log_probabilities, found.temperature, predictions=chosen)
+    return state_scored(found, scored, predictions=chosen, sets=sets)
+
+
+def state_scored(
+    found: Fit, scored: Scored, *, predictions: IntArray, sets: SetKind = "lac"
+) -> Statement:
+    """Do what `state` does, on scores at the promise's temperature."""
+    limit = {"lac": found.lac, "aps": found.aps}[sets]
+    members = {"lac": scored.lac, "aps": scored.aps}[sets] <= limit
+    members[np.arange(len(members)), predictions] = True
+    answered = np.zeros(len(members), np.bool_)
     if found.threshold is not None:
-        answered = confidence >= found.threshold
-    return Statement(confidence, members, answered)
+        answered = scored.confidence >= found.threshold
+    return Statement(scored.confidence, members, answered)
 
 
-def _check_labelled(first: Labelled, second: Labelled) -> None:
+def check_labelled(first: Labelled, second: Labelled) -> None:
     """Refuse labelled pictures on which no promise can rest."""
     count = len(first) + len(second)
     labels = np.concatenate([first.labels, second.labels])

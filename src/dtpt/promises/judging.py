@@ -5,7 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtpt.promises.fitting import Fit, Levels, SetKind, fit, state
+from dtpt.promises.fitting import (
+    Fit,
+    Levels,
+    Scored,
+    SetKind,
+    check_labelled,
+    fit,
+    fit_scored,
+    state_scored,
+    temperature_of,
+)
 from dtpt.promises.scores import FloatArray
 from dtpt.promises.splitting import (
     TEMPERATURE_SHARE,
@@ -34,6 +44,16 @@ class Judged:
     answered: BoolArray
     wrong: BoolArray
     confidence: FloatArray
+
+    def take(self, chosen: IntArray) -> "Judged":
+        """Return some of the pictures."""
+        return Judged(
+            self.hit[chosen],
+            self.size[chosen],
+            self.answered[chosen],
+            self.wrong[chosen],
+            self.confidence[chosen],
+        )
 
     @property
     def coverage(self) -> float:
@@ -71,7 +91,13 @@ def judge(found: Fit, rows: Labelled, *, sets: SetKind = "lac") -> Judged:
         >>> judged.coverage, judged.mean_size, judged.share_answered, judged.error
         (1.0, 1.5, 0.5, 0.0)
     """
-    said = state(found, rows.log_probabilities, predictions=rows.predictions, sets=sets)
+    scored = Scored.of(rows, found.temperature)
+    return judge_scored(found, scored, rows=rows, sets=sets)
+
+
+def judge_scored(found: Fit, scored: Scored, *, rows: Labelled, sets: SetKind = "lac") -> Judged:
+    """Do what `judge` does, on scores at the promise's temperature."""
+    said = state_scored(found, scored, predictions=rows.predictions, sets=sets)
     return Judged(
         hit=said.members[np.arange(len(rows)), rows.labels],
         size=said.members.sum(axis=1),
@@ -159,25 +185,31 @@ def random_splits(rows: Labelled, *, splits: int, levels: Levels, seed: int = 0)
         PromiseError: half of the pictures cannot carry a promise.
     """
     draws = np.random.default_rng(seed)
-    found = [_one_split(rows, draws.permutation(len(rows)), levels=levels) for _ in range(splits)]
+    ranked = rows.ranked()  # sorted once instead of in every split
+    check_labelled(rows.take(np.arange(1)), rows)
+    found = [_one_split(ranked, draws.permutation(len(rows)), levels=levels) for _ in range(splits)]
     columns = np.array(found, dtype=np.float64).T
     return Splits(levels, *columns)
 
 
 def _one_split(rows: Labelled, order: IntArray, *, levels: Levels) -> tuple[float, ...]:
-    """Return the columns of `Splits`, in their order, of one division."""
+    """Return the columns of `Splits`, in their order, of one division of ranked rows."""
     half = len(order) // 2
-    early = round(half * TEMPERATURE_SHARE)
-    found = fit(rows.take(order[:early]), rows.take(order[early:half]), levels=levels)
+    early, late = np.split(order[:half], [round(half * TEMPERATURE_SHARE)])
+    first, second = rows.take(early), rows.take(late)
+    temperature = temperature_of(first)
+    scored = Scored.of(rows, temperature, ranked=True)
+    apart = scored.confidence[early]
+    found = fit_scored(temperature, apart, tested=scored.take(late), rows=second, levels=levels)
+    lac, aps = (judge_scored(found, scored, rows=rows, sets=kind) for kind in ("lac", "aps"))
     held_out = order[half:]
-    lac, aps = (judge(found, rows.take(held_out), sets=kind) for kind in ("lac", "aps"))
-    seen = judge(found, rows.take(order[:half]))
+    judged, other = lac.take(held_out), aps.take(held_out)
     return (
-        lac.coverage,
-        aps.coverage,
-        lac.mean_size,
-        aps.mean_size,
+        judged.coverage,
+        other.coverage,
+        judged.mean_size,
+        other.mean_size,
+        judged.error,
         lac.error,
-        together([lac, seen]).error,
-        lac.share_answered,
+        judged.share_answered,
     )

@@ -5,6 +5,8 @@ starts from log-probabilities as a run stores them (float16, three digits), and 
 decimals, so that equal votes stay equal on every machine.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,34 +53,54 @@ def calibrated(log_probabilities: npt.ArrayLike, temperature: float) -> FloatArr
 
 
 def lac_scores(probabilities: FloatArray) -> FloatArray:
-    """Return 1 - p of every class (n, C): the fewer the probability, the odder the class.
+    """Return 1 - p of every class (n, C): the less probable, the odder.
 
     "LAC" is short for least ambiguous classifier: among sets of one level these are the smallest
     on average, at the cost of fewer hits on difficult pictures.
 
     Example:
-        >>> lac_scores(np.array([[0.7, 0.3]])).tolist()
-        [[0.3, 0.7]]
+        >>> lac_scores(np.array([[0.75, 0.25]])).tolist()
+        [[0.25, 0.75]]
     """
-    return np.asarray((1 - probabilities).round(DIGITS))
+    return np.asarray(1 - probabilities)
 
 
-def aps_scores(probabilities: FloatArray) -> FloatArray:
+def aps_scores(probabilities: FloatArray, *, ranked: bool = False) -> FloatArray:
     """Return, for every class (n, C), the mass of the classes that are more probable.
 
     Adaptive prediction sets, without randomness: the same picture always gets the same set. The
     most probable class scores 0, so no set is empty; classes of equal probability share a score.
 
+    Args:
+        probabilities: (n, C).
+        ranked: whether the classes of every row stand in the order of falling probability.
+
     Example:
-        >>> aps_scores(np.array([[0.2, 0.5, 0.2, 0.1]])).tolist()
-        [[0.5, 0.0, 0.5, 0.9]]
+        >>> aps_scores(np.array([[0.25, 0.5, 0.25, 0.0]])).tolist()
+        [[0.5, 0.0, 0.5, 1.0]]
     """
-    order = np.argsort(-probabilities, axis=1, kind="stable")  # (n, C)
-    ordered = np.take_along_axis(probabilities, order, axis=1)
-    above = np.cumsum(ordered, axis=1) - ordered
-    follows_equal = ordered[:, 1:] == ordered[:, :-1]
-    above[:, 1:][follows_equal] = 0.0
-    above = np.maximum.accumulate(above, axis=1).round(DIGITS)
+    if ranked:
+        return _mass_above(probabilities)
+    order = falling(probabilities)
+    above = _mass_above(np.take_along_axis(probabilities, order, axis=1))
     scores = np.empty_like(above)
     np.put_along_axis(scores, order, above, axis=1)
     return scores
+
+
+def falling(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int64]:
+    """Return the classes of every row (n, C) by falling value.
+
+    Example:
+        >>> falling(np.array([[0.2, 0.5, 0.3]])).tolist()
+        [[1, 2, 0]]
+    """
+    return np.argsort(-values, axis=1, kind="stable")
+
+
+def _mass_above(ordered: FloatArray) -> FloatArray:
+    """Return the sum of what stands before each of the falling numbers of a row, equals apart."""
+    above = np.cumsum(ordered, axis=1)
+    above -= ordered
+    above[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = 0.0
+    return np.asarray(np.maximum.accumulate(above, axis=1))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import PromiseError
-from dtpt.promises.scores import FloatArray, Stored, as_stored
+from dtpt.promises.scores import FloatArray, Stored, as_stored, falling
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
@@ -65,6 +65,20 @@ class Labelled:
     def wrong(self) -> BoolArray:
         """(n,) whether the prediction is not the label."""
         return np.not_equal(self.predictions, self.labels)
+
+    def ranked(self) -> "Labelled":
+        """Return the same answers with the classes of each row numbered by falling probability.
+
+        No temperature changes that order, and no score depends on the numbering.
+        """
+        order = falling(self.log_probabilities)  # (n, C)
+        place = np.argsort(order, axis=1)
+        row = np.arange(len(self))
+        return Labelled(
+            np.take_along_axis(self.log_probabilities, order, axis=1),
+            place[row, self.labels],
+            place[row, self.predictions],
+        )
 
     def take(self, chosen: BoolArray | IntArray) -> "Labelled":
         """Return some of the pictures."""

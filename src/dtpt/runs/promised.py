@@ -1,5 +1,6 @@
 """Promises from the rows of a run: which cell, its labelled answers, and what they are about."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,10 @@ from dtpt.promises import (
     Levels,
     Promise,
     SetKind,
+    Splits,
     Subject,
     fit,
+    random_splits,
     temperature_part,
 )
 from dtpt.promises.words import promised, remarks
@@ -47,6 +50,30 @@ def one_cell(
         if len(choices) > 1:
             raise PromiseError(f"{run.path}: choose one with {flag}: {', '.join(choices)}.")
     return found[0]
+
+
+def checked_cells(
+    run: "Run",
+    methods: Sequence[str],
+    *,
+    splits: int,
+    levels: Levels,
+    dataset: str | None = None,
+    seed: int | None = None,
+) -> Iterator[tuple["Cell", Splits]]:
+    """Yield, for every set and method, what random splits show; sets without rows are left out.
+
+    Raises:
+        PromiseError: half of the rows cannot carry a promise.
+        RunError: rows were stored without all probabilities.
+    """
+    counts = run.counts()
+    for name in run.datasets if dataset is None else (dataset,):
+        for method in methods:
+            cell = one_cell(run, method, dataset=name, seed=seed)
+            if counts[cell][0]:
+                _, rows = labelled(run, cell)
+                yield cell, random_splits(rows, splits=splits, levels=levels)
 
 
 def labelled(run: "Run", cell: "Cell") -> tuple[npt.NDArray[np.object_], Labelled]:

@@ -1,0 +1,127 @@
+"""`dtpt calibrate --check`: do promises hold on rows that they were not fitted on?"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtpt.errors import OptionError
+from dtpt.files import printable, write_atomically
+
+if TYPE_CHECKING:
+    from dtpt.promises import Levels, Splits
+    from dtpt.runs import Cell, Run
+
+Found = Sequence[tuple["Cell", "Splits"]]
+HEADS = (
+    "data set",
+    "method",
+    "coverage",
+    "classes",
+    "APS coverage",
+    "APS classes",
+    "answered",
+    "error",
+    "kept",
+)
+
+
+def checked(
+    run: "Run",
+    method: str,
+    *,
+    levels: "Levels",
+    splits: int,
+    dataset: str | None = None,
+    seed: int | None = None,
+) -> Found:
+    """Divide rows many times at random, fit on one half and judge the other.
+
+    Args:
+        run: With labelled rows.
+        method: One, or several with commas.
+        levels: What is promised.
+        splits: How many.
+        dataset: One set; all that have rows when not given.
+        seed: Of the views, if the run has several.
+    """
+    from dtpt.runs.promised import checked_cells
+
+    if splits < 1:
+        raise OptionError(f"--check is {splits}; expected a number of splits, such as 1000.")
+    names = [name.strip() for name in method.split(",")]
+    found = list(
+        checked_cells(run, names, splits=splits, levels=levels, dataset=dataset, seed=seed)
+    )
+    if not found:
+        raise OptionError(f"{printable(run.path)} has no rows of {method} yet.")
+    return found
+
+
+def show_checked(found: Found, *, figure: Path | None, as_json: bool) -> None:
+    """Print what the splits show, and draw it where that is asked for."""
+    if figure is not None:
+        _draw(found, figure)
+    rows = [_row(cell, shown) for cell, shown in found]
+    levels, splits = found[0][1].levels, len(found[0][1].coverage)
+    if as_json:
+        print(json.dumps({"levels": levels.model_dump(), "splits": splits, "rows": rows}, indent=2))
+    else:
+        _print(rows, levels, splits=splits)
+
+
+def _row(cell: "Cell", found: "Splits") -> dict[str, Any]:
+    """Return means over the splits; fractions, and the error None where nothing was answered."""
+    import numpy as np
+
+    given = found.error[~np.isnan(found.error)]
+    return {
+        "dataset": cell.dataset,
+        "method": cell.label,
+        "coverage": float(found.coverage.mean()),
+        "size": float(found.size.mean()),
+        "coverage_aps": float(found.coverage_aps.mean()),
+        "size_aps": float(found.size_aps.mean()),
+        "answered": float(found.answered.mean()),
+        "error": float(given.mean()) if len(given) else None,
+        "kept": found.kept,
+    }
+
+
+def _print(rows: Sequence[dict[str, Any]], levels: "Levels", *, splits: int) -> None:
+    from rich.table import Table
+
+    from dtpt.cli.output import wide_console
+
+    table = Table(title=f"{splits:,} random splits: half fits, the other half is judged")
+    for place, head in enumerate(HEADS):
+        table.add_column(head, justify="left" if place < 2 else "right")
+    for row in rows:
+        error = "–" if row["error"] is None else f"{100 * row['error']:.1f}"
+        table.add_row(
+            row["dataset"],
+            row["method"],
+            f"{100 * row['coverage']:.1f}",
+            f"{row['size']:.1f}",
+            f"{100 * row['coverage_aps']:.1f}",
+            f"{row['size_aps']:.1f}",
+            f"{100 * row['answered']:.1f}",
+            error,
+            f"{100 * row['kept']:.1f}",
+        )
+    wide_console().print(table)
+    print(
+        f"Promised: coverage {100 * levels.coverage:g} on average; at most {100 * levels.error:g} "
+        f"errors in {100 * levels.confidence:g} of 100 splits (kept: share of splits whose "
+        "threshold has no more errors on all rows). In percent; classes per set."
+    )
+
+
+def _draw(found: Found, path: Path) -> None:
+    from dtpt.report.figures.promises import kept_promises_figure
+    from dtpt.report.figures.svg import svg_text
+
+    if path.suffix != ".svg":
+        raise OptionError(f"--figure is {printable(path)}; expected a name that ends in .svg.")
+    drawn, _ = kept_promises_figure([((cell.method, cell.lambda_), shown) for cell, shown in found])
+    write_atomically(path, svg_text(drawn).encode())

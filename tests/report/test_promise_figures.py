@@ -1,0 +1,29 @@
+"""The figure of kept promises shows the numbers it was given."""
+
+import numpy as np
+import pytest
+
+from dtpt.promises import Levels, Splits
+from dtpt.report.figures.promises import kept_promises_figure
+
+
+def splits(coverage, error, answered):
+    one = np.full(10, 1.0)
+    spread = coverage + np.linspace(-0.02, 0.02, 10)
+    return Splits(Levels(), spread, one, one, one, error * one, error * one, answered * one)
+
+
+def test_marks_lie_at_means_and_lines_at_what_is_promised():
+    checked = [
+        (("zero-shot", None), splits(0.91, 0.01, 0.3)),
+        (("d-tpt", 1e5), splits(0.88, 0.09, 0.6)),
+    ]
+    _, (left, middle, right) = kept_promises_figure(checked)
+    marks = [line.get_xdata() for line in left.lines if len(line.get_xdata()) == 1]
+    assert [float(x[0]) for x in marks] == pytest.approx([91, 88])
+    assert [float(line.get_xdata()[0]) for line in middle.lines[:2]] == [100, 0]
+    assert [float(line.get_xdata()[0]) for line in right.lines] == pytest.approx([30, 60])
+    assert left.lines[-1].get_xdata()[0] == 90
+    assert middle.lines[-1].get_xdata()[0] == 95
+    labels = [text.get_text() for text in left.get_yticklabels()]
+    assert labels == ["Zero-shot", "D-TPT (λ = 10⁵)"]
