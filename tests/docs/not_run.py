@@ -23,5 +23,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,
     ("docs/pocket.md", "*"): HOURS,
     ("docs/serve.md", "*"): SERVER,
+    ("docs/studies.md", "*"): HOURS,
     ("training/README.md", "*"): HOURS,
 }

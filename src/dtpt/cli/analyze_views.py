@@ -58,7 +58,7 @@ def view_tables(study: "ViewStudy") -> "Iterator[RenderableType]":
         yield from _count_tables(family)
         yield from _dial_tables(family)
         yield from _duel_tables(family)
-    yield f"{LEGEND} {DIFFERENCE_LEGEND}"
+    yield f"views: image passes per answer. {LEGEND} {DIFFERENCE_LEGEND}"
 
 
 def _count_tables(family: "FamilyViews") -> "Iterator[Table]":

@@ -31,7 +31,7 @@ LEGEND = (
     "± is the 95 % interval."
 )
 DIFFERENCE_LEGEND = (
-    "Differences: ± is their interval, corrected for all in the table; * excludes 0."
+    "Differences: ± is their interval, corrected for all of one method or λ; * excludes 0."
 )
 
 Study = TypeVar("Study", bound="DataclassInstance")
