@@ -1,21 +1,29 @@
-"""`dtpt reproduce`: one table or figure of the paper, run and printed beside it."""
+"""`dtpt reproduce`: a table or figure of the paper, or a part of it, printed beside the paper's."""
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from dtpt.cli.completion import offer_targets
-from dtpt.cli.flags import Flags, Switch, flags_of
+from dtpt.cli.exits import PARTLY, REFUSED
+from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
+from dtpt.cli.reproduce_runs import part_folder, part_options, stored_runs, target_folder
 from dtpt.runs.options import EvalOptions
 
 if TYPE_CHECKING:
-    from dtpt.report.paper.targets import MissingInputs, PlannedRun, Target
+    from dtpt.report import WrittenReport
+    from dtpt.report.paper.targets import MissingInputs, Target
 
 # what narrows a target down comes first in the help
-FIRST = ("model", "dataset", "method", "seed", "views", "limit", "data_root", "output", "context")
+FIRST = (
+    *("model", "dataset", "method", "seed", "views", "limit", "partial"),
+    *("data_root", "output", "context"),
+)
 
 
 @flags_of(
@@ -23,11 +31,14 @@ FIRST = ("model", "dataset", "method", "seed", "views", "limit", "data_root", "o
     first=FIRST,
     leave_out=("lambda_", "template", "shard", "fresh"),
     defaults=dict.fromkeys(("model", "method", "seed", "views"))  # the target's
-    | {"output": Path("runs/reproduce")},
+    | {"dataset": ("all",), "output": Path("runs/reproduce")},
 )
 class ReproduceFlags(Flags):
     """The options of `eval`, to do a part of a target or do it otherwise."""
 
+    partial: Annotated[
+        Switch, Parameter(help="Do what can be done with the weights and pictures that are here.")
+    ] = None
     dry_run: Annotated[
         Switch, Parameter(help="Only say what would be run and what it would cost.")
     ] = None
@@ -37,46 +48,48 @@ def reproduce(
     target: Annotated[str, Parameter(completer=offer_targets)],
     *,
     flags: ReproduceFlags | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run what one table or figure of the paper needs, and print it beside the paper's numbers.
 
-    Where data or weights are missing it says which, where they are expected, and what the run would
-    cost; the same command again resumes. --model, --dataset, --method and --seed do a part of the
-    target; with other --views or a --limit nothing is compared with the paper.
+    --model, --dataset, --method and --seed do a part of it; what was done before stands in the
+    same tables, and the same command again resumes. With other --views or a --limit nothing is
+    compared with the paper. Exit code 1: a part was done, and the rest is named; 2: weights or data
+    are missing and nothing was done.
 
     Args:
         target: table1 to table7, or fig1 to fig7.
         flags: The options.
+        as_json: Print tables and what is missing as JSON.
     """
-    from dtpt.report.paper.targets import find_missing, find_target, narrowed
+    from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
 
     given = flags or ReproduceFlags()
     options = _common_options(given)
-    named = given.given(EvalOptions.model_fields)
-    found = narrowed(
-        find_target(target),
+    named = given.given(("model", "dataset", "method"))
+    whole = find_target(target)
+    part = narrowed(
+        whole,
         model=options.model if "model" in named else None,
         datasets=options.dataset if "dataset" in named else (),
+        methods=options.method if "method" in named else (),
     )
-    print(found.title)
-    if found.note:
-        print(found.note)
-    if found.kind == "drawing":
-        return
-    missing = find_missing(found, options.data_root)
-    if missing or given.dry_run:
-        _explain(found, missing, context=options.context)
-        sys.exit(2 if missing else 0)
-    folder = options.output / target
-    planned = [
-        _options(given, run, folder=folder)
-        for run in found.runs
-        if not run.needs_context or options.context is not None
-    ]
-    if found.kind == "analysis":
-        _analyse(planned, folder)
+    missing = find_missing(part, options.data_root, context=options.context)
+    ready = available(part, missing)
+    if not as_json:
+        print("\n".join(filter(None, (part.title, part.note))))
+    if given.dry_run or (missing and not (options.partial and ready.runs)):
+        _explain(part, missing, as_json=as_json)
+        sys.exit(REFUSED if missing else 0)
+    if part.kind == "analysis":
+        _analyse(given, ready, folder=options.output / target, as_json=as_json)
+        failures = 0
     else:
-        _evaluate(planned, folder)
+        failures = _evaluate(given, ready, whole=whole, missing=missing, as_json=as_json)
+    if not as_json:
+        print("\n".join(missing_lines(missing)), end="\n" if missing or missing.context else "")
+    if missing or missing.context or failures:
+        sys.exit(PARTLY)
 
 
 def _common_options(flags: ReproduceFlags) -> EvalOptions:
@@ -86,68 +99,131 @@ def _common_options(flags: ReproduceFlags) -> EvalOptions:
     return EvalOptions.layered(given, config=flags.config, defaults=defaults)
 
 
-def _options(flags: ReproduceFlags, run: "PlannedRun", *, folder: Path) -> EvalOptions:
-    """Return one run of the target, with what was given instead of what was planned."""
-    given = flags.given(EvalOptions.model_fields)
-    planned = {
-        "method": run.methods,
-        "seed": run.seeds,
-        "views": run.views,
-        "template": run.template,
-        **given,
-        "model": run.model,
-        "dataset": run.datasets,
-        "context": given.get("context") if run.needs_context else None,
-        "output": folder / run.name,
-    }
-    return EvalOptions.layered(planned, config=flags.config)
-
-
-def _explain(target: "Target", missing: "MissingInputs", *, context: Path | None) -> None:
-    """Say what is missing and what the target would cost, measured here and now."""
-    from dtpt.report.paper.cost import duration_text, estimate, measure_speed, total
-
-    for name in missing.models:
-        print(f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}")
+def missing_lines(missing: "MissingInputs") -> list[str]:
+    """Say what is missing, where it is expected and how to get it."""
+    lines = [
+        f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}"
+        for name in missing.models
+    ]
     for summary, places in missing.datasets:
-        print(
+        lines.append(
             f"Missing data: {summary.name} ({summary.title}, {summary.images:,} pictures, "
             f"{summary.classes:,} classes); expected at {' or '.join(places)}"
         )
-    if any(run.needs_context for run in target.runs) and context is None:
-        print("Missing context: the CoOp rows need --context FILE.")
-    print("Measuring this machine with random weights ...", flush=True)
-    costs = []
+    if missing.context:
+        lines.append("Missing context: the CoOp rows need --context FILE.")
+    return lines
+
+
+def missing_document(missing: "MissingInputs") -> dict[str, Any]:
+    """Return the same for `--json`."""
+    sets = [{**asdict(summary), "expected_at": places} for summary, places in missing.datasets]
+    return {"models": missing.models, "datasets": sets, "context": missing.context}
+
+
+def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> None:
+    """Say what is missing and what the target would cost, measured here and now."""
+    from dtpt.report.paper.cost import Cost, duration_text, estimate, measure_speed, total
+
+    if not as_json:
+        print(
+            "\n".join([*missing_lines(missing), "Measuring this machine with random weights ..."])
+        )
+    costs: list[Cost] = []
     for run in target.runs:
         speed = measure_speed(run.model)
         cost = estimate(run, speed)
         costs.append(cost)
-        print(
-            f"{run.model}, {len(run.datasets)} data sets, {len(run.methods)} methods, seeds "
-            f"{','.join(map(str, run.seeds))}: {cost.pictures:,} pictures (times seeds), about "
-            f"{duration_text(cost.seconds)} here "
-            f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per picture for "
-            f"{run.views} views, {1000 * speed.text:.2f} ms per class and method)"
-        )
+        if not as_json:
+            print(
+                f"{run.model}, {len(run.datasets)} data sets, {len(run.methods)} methods, seeds "
+                f"{','.join(map(str, run.seeds))}: {cost.pictures:,} pictures (times seeds), about "
+                f"{duration_text(cost.seconds)} here "
+                f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per picture for "
+                f"{run.views} views, {1000 * speed.text:.2f} ms per class and method)"
+            )
     everything = total(costs)
+    if as_json:
+        _print_json(target, missing, {"cost": asdict(everything)})
+        return
     print(
         f"In all: {everything.pictures:,} pictures, about {duration_text(everything.seconds)} on "
         "this machine. --shard in `dtpt eval` divides it among machines."
     )
+    if missing:
+        print("--partial does what can be done with what is here.")
 
 
-def _evaluate(options: Sequence[EvalOptions], folder: Path) -> None:
+def _evaluate(
+    flags: ReproduceFlags,
+    ready: "Target",
+    *,
+    whole: "Target",
+    missing: "MissingInputs",
+    as_json: bool,
+) -> int:
+    """Run what can be run, print every cell that exists; return how many images failed."""
+    from dtpt.cli.report import report_document
+    from dtpt.report import write_report
+
+    folder, parts = _parts(flags, ready, whole=whole)
+    failures = _run(parts)
+    runs = stored_runs(folder, whole)
+    if not runs:  # a drawing, for which there is nothing to run
+        if as_json:
+            _print_json(whole, missing, {})
+        return 0
+    root = _common_options(flags).data_root
+    written = write_report(runs, folder / "report", data_root=root)
+    if as_json:
+        _print_json(whole, missing, report_document(written))
+    else:
+        _show(written)
+    return failures
+
+
+def _parts(
+    flags: ReproduceFlags, ready: "Target", *, whole: "Target"
+) -> tuple[Path, list[EvalOptions]]:
+    """Return the target's folder and its parts; all data sets are looked at before any work."""
+    from dtpt.data import load_dataset
+
+    common, parts = _common_options(flags), []
+    folder = common.output / whole.name
+    for run in ready.runs:
+        for name in run.datasets:
+            data = load_dataset(name, data_root=common.data_root, partial=common.partial)
+            planned = part_options(flags, run, datasets=(name,))
+            options = planned.model_copy(update={"partial": data.is_partial})
+            folder = target_folder(common.output, whole, options=options)
+            place = part_folder(folder, whole, run=run, options=options)
+            parts.append(options.model_copy(update={"output": place}))
+    return folder, parts
+
+
+def _run(parts: Sequence[EvalOptions]) -> int:
+    """Evaluate the parts one after the other; return how many images could not be read."""
+    from dtpt.runs import evaluate
+    from dtpt.runs.interrupts import EXIT_CODES, resume_command, terminable
+
+    failures = 0
+    try:
+        for options in parts:
+            where = f"{options.model}, {options.dataset[0]}, into {options.output}"
+            print(f"Running {where}", file=sys.stderr)
+            with terminable(), evaluate(options) as run:
+                failures += len(run.failures())
+    except KeyboardInterrupt as interruption:
+        print(f"\nInterrupted. Resume with:\n  {resume_command()}", file=sys.stderr)
+        sys.exit(EXIT_CODES.get(type(interruption), 130))
+    return failures
+
+
+def _show(written: "WrittenReport") -> None:
     from dtpt.cli.output import wide_console
     from dtpt.cli.report import show_report
-    from dtpt.report import write_report
     from dtpt.report.tables.terminal import terminal_table
-    from dtpt.runs import evaluate
 
-    for entry in options:
-        print(f"Running {entry.model} into {entry.output} (the same command again resumes)")
-        evaluate(entry).close()
-    folders = [entry.output for entry in options]
-    written = write_report(folders, folder / "report", data_root=options[0].data_root)
     show_report(written)
     console = wide_console()
     for part in written.report.parts:
@@ -156,19 +232,30 @@ def _evaluate(options: Sequence[EvalOptions], folder: Path) -> None:
                 console.print(terminal_table(table))
 
 
-def _analyse(options: Sequence[EvalOptions], folder: Path) -> None:
+def _analyse(flags: ReproduceFlags, ready: "Target", *, folder: Path, as_json: bool) -> None:
     from dtpt.analysis import save_analysis
+    from dtpt.analysis.files import to_json
     from dtpt.analysis.study import analyse
     from dtpt.cli.analyze import show
     from dtpt.files import write_atomically
     from dtpt.report.figures.analysis_figures import analysis_figures
 
-    for entry in options:
-        analysis = analyse(entry)
-        print(f"Wrote {save_analysis(analysis, entry.output)}")
+    (run,) = ready.runs  # every figure of the paper is drawn from one
+    options = part_options(flags, run, datasets=run.datasets)
+    analysis = analyse(options)
+    written = [save_analysis(analysis, folder / run.name)]
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for figure in analysis_figures(analysis):
+        written.append(folder / "figures" / f"{figure.key}.svg")
+        write_atomically(written[-1], figure.svg.encode())
+    if as_json:
+        print(to_json(analysis))
+    else:
         show(analysis)
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for figure in analysis_figures(analysis):
-            path = folder / "figures" / f"{figure.key}.svg"
-            write_atomically(path, figure.svg.encode())
-            print(f"Wrote {path}")
+        print("\n".join(f"Wrote {path}" for path in written))
+
+
+def _print_json(target: "Target", missing: "MissingInputs", found: dict[str, Any]) -> None:
+    about = {"target": target.name, "title": target.title, "note": target.note}
+    document = {**about, "missing": missing_document(missing), **found}
+    print(json.dumps(document, indent=2, ensure_ascii=False))

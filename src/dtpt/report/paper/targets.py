@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from dtpt.clip.loading.catalog import aliases
 from dtpt.clip.loading.hub import cached_folder
 from dtpt.clip.loading.names import parse_name
 from dtpt.data import DatasetSummary, expand_names, list_datasets
@@ -67,13 +68,16 @@ class MissingInputs:
     Attributes:
         models: Names of models whose weights are not in the cache.
         datasets: Data sets that are not under the data root, with where they are expected.
+        context: Whether a trained context is needed for some rows and was not given; the other
+            rows can be had without it.
     """
 
     models: tuple[str, ...]
     datasets: tuple[tuple[DatasetSummary, tuple[str, ...]], ...]
+    context: bool = False
 
     def __bool__(self) -> bool:
-        """Whether anything is missing."""
+        """Whether weights or data are missing."""
         return bool(self.models or self.datasets)
 
 
@@ -116,23 +120,33 @@ def _planned(run: dict[str, Any]) -> PlannedRun:
     )
 
 
-def narrowed(target: Target, *, model: str | None = None, datasets: Sequence[str] = ()) -> Target:
-    """Keep the part of a target that belongs to one model and to some data sets.
+def narrowed(
+    target: Target,
+    *,
+    model: str | None = None,
+    datasets: Sequence[str] = (),
+    methods: Sequence[str] = (),
+) -> Target:
+    """Keep the part of a target that belongs to a model, to some data sets and to some methods.
 
     Args:
         target: The whole.
         model: Its name; None for all.
         datasets: Names, of groups too; empty for all.
+        methods: Names; one without a weight stands for all weights that the target has of it. One
+            that the target has not is run all the same. Empty for all.
 
     Raises:
         ReportError: Nothing of the target is left.
     """
     wanted = set(expand_names(datasets)) if datasets else set()
+    known = aliases().get(model, model) if model is not None else None
     runs = []
     for run in target.runs:
         kept = tuple(name for name in run.datasets if not wanted or name in wanted)
-        if kept and model in (None, run.model):
-            runs.append(replace(run, datasets=kept))
+        if kept and known in (None, run.model):
+            chosen = _chosen_methods(run.methods, methods) if methods else run.methods
+            runs.append(replace(run, datasets=kept, methods=chosen))
     if target.runs and not runs:
         models = ", ".join(dict.fromkeys(run.model for run in target.runs))
         sets = ", ".join(dict.fromkeys(name for run in target.runs for name in run.datasets))
@@ -143,8 +157,41 @@ def narrowed(target: Target, *, model: str | None = None, datasets: Sequence[str
     return replace(target, runs=tuple(runs))
 
 
-def find_missing(target: Target, data_root: Path | None) -> MissingInputs:
-    """Compare what a target needs with what is on this machine; asks no network."""
+def _chosen_methods(planned: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return planned methods that are wanted, with their weights, and wanted ones not planned.
+
+    Example:
+        >>> _chosen_methods(("tpt", "c-tpt@50", "c-tpt@20"), ("c-tpt", "zero"))
+        ('c-tpt@50', 'c-tpt@20', 'zero')
+    """
+    found: list[str] = []
+    for name in wanted:
+        found += [own for own in planned if name in (own, own.partition("@")[0])] or [name]
+    return tuple(dict.fromkeys(found))
+
+
+def available(target: Target, missing: MissingInputs) -> Target:
+    """Keep the part of a target whose model, data sets and context are here."""
+    absent = {summary.name for summary, _ in missing.datasets}
+    runs = []
+    for run in target.runs:
+        kept = tuple(name for name in run.datasets if name not in absent)
+        has_context = not (run.needs_context and missing.context)
+        if kept and has_context and run.model not in missing.models:
+            runs.append(replace(run, datasets=kept))
+    return replace(target, runs=tuple(runs))
+
+
+def find_missing(
+    target: Target, data_root: Path | None, *, context: Path | None = None
+) -> MissingInputs:
+    """Compare what a target needs with what is on this machine; asks no network.
+
+    Args:
+        target: What is wanted.
+        data_root: Folder that holds the data sets.
+        context: File of a trained context, if there is one.
+    """
     root = resolve_root(data_root)
     known = {summary.name: summary for summary in list_datasets(data_root)}
     wanted = dict.fromkeys(name for run in target.runs for name in run.datasets)
@@ -155,7 +202,11 @@ def find_missing(target: Target, data_root: Path | None) -> MissingInputs:
         if not known[name].found
     )
     models = dict.fromkeys(run.model for run in target.runs)
-    return MissingInputs(tuple(name for name in models if not _is_here(name)), absent)
+    return MissingInputs(
+        models=tuple(name for name in models if not _is_here(name)),
+        datasets=absent,
+        context=context is None and any(run.needs_context for run in target.runs),
+    )
 
 
 def _is_here(model: str) -> bool:

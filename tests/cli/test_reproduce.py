@@ -1,0 +1,273 @@
+"""`dtpt reproduce`: plans and costs without data; parts of tables with stand-ins for all of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_runs import tiny_clip
+
+from dtpt.cli.main import app
+from dtpt.cli.reproduce import ReproduceFlags, reproduce
+from dtpt.cli.reproduce_runs import part_options
+from dtpt.clip.loading.save import save_model
+from dtpt.data import loading
+from dtpt.data.named_sets import catalog_entry
+from dtpt.errors import DatasetError, DtptError, OptionError, ReportError, UnknownName
+from dtpt.metrics import METRICS
+from dtpt.report.paper import cost, targets
+from dtpt.report.paper.cost import Speed, duration_text, estimate
+from dtpt.report.paper.numbers import paper_data, paper_number
+
+PICTURES = {"eurosat": 20, "dtd": 47}
+
+
+def test_every_table_and_figure_of_the_paper_has_a_plan() -> None:
+    names = targets.target_names()
+    assert names == tuple([f"table{i}" for i in range(1, 8)] + [f"fig{i}" for i in range(1, 8)])
+    table1 = targets.find_target("table1")
+    assert [run.model for run in table1.runs] == ["ViT-B-16/openai", "RN50/openai"]
+    assert all(len(run.datasets) == 11 and run.seeds == (0, 1, 2) for run in table1.runs)
+    folders = [run.name for run in targets.find_target("table3").runs]
+    assert len(set(folders)) == len(folders)
+    with pytest.raises(UnknownName, match="table1"):
+        targets.find_target("table11")
+
+
+def test_planned_methods_are_all_known() -> None:
+    from dtpt.methods import resolve_method
+
+    for name in targets.target_names():
+        for run in targets.find_target(name).runs:
+            for method in run.methods:
+                resolve_method(method)
+
+
+def test_a_part_of_a_target_can_be_asked_for() -> None:
+    table1 = targets.find_target("table1")
+    part = targets.narrowed(table1, model="RN50/openai", datasets=("dtd", "eurosat"))
+    assert [(run.model, run.datasets) for run in part.runs] == [("RN50/openai", ("dtd", "eurosat"))]
+    with pytest.raises(ReportError, match="Nothing of table1 is left"):
+        targets.narrowed(table1, model="pocket")
+    assert targets.narrowed(table1, model="RN50").runs[0].model == "RN50/openai"
+    part = targets.narrowed(targets.find_target("table6"), methods=("c-tpt", "zero"))
+    assert part.runs[0].methods == ("c-tpt@50", "c-tpt@20", "zero")
+    flags = ReproduceFlags(method=["c-tpt"], seed=["7"], views="8", device="cpu")
+    options = part_options(flags, part.runs[0], datasets=("imagenet_a",))
+    assert (options.method, options.seed, options.views) == (part.runs[0].methods, (7,), 8)
+    assert (options.model, options.dataset) == ("ViT-B-16/openai", ("imagenet_a",))
+
+
+def test_reproduce_says_what_is_missing_where_and_what_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cost, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
+    monkeypatch.setattr(targets, "cached_folder", lambda name: None)
+    with pytest.raises(SystemExit) as stopped:
+        reproduce("table6", flags=ReproduceFlags(data_root=str(tmp_path)))
+    assert stopped.value.code == 2
+    out = capsys.readouterr().out
+    assert "Missing weights: ViT-B-16/openai" in out
+    for name, count in (("imagenet_a", "7,500"), ("imagenet_sketch", "50,889")):
+        assert f"Missing data: {name}" in out
+        assert f"{count} pictures" in out
+    assert str(tmp_path / "imagenet-a") in out
+    pictures = 3 * (7500 + 10000 + 30000 + 50889)
+    assert f"{pictures:,} pictures" in out
+    with pytest.raises(DtptError, match="does not exist"):
+        reproduce("table6", flags=ReproduceFlags(data_root=str(tmp_path / "nowhere")))
+    with pytest.raises(OptionError, match="--views is '0'"):
+        reproduce("table6", flags=ReproduceFlags(views="0"))
+
+
+def test_cost_is_pictures_times_views_and_classes() -> None:
+    (run,) = targets.find_target("table6").runs
+    found = estimate(run, Speed(view=0.5, encode=0.5, text=0.0))
+    assert found.seconds == pytest.approx(64 * found.pictures)
+    by_class = estimate(run, Speed(view=0.0, encode=0.0, text=1.0))
+    images = {200: 7500 + 30000, 1000: 10000 + 50889}
+    work = 3 * len(run.methods)  # seeds times methods
+    assert by_class.seconds == sum(work * count * n for count, n in images.items())
+    assert duration_text(3 * 86400) == "3.0 days"
+
+
+def test_a_figure_without_data_has_nothing_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("fig4")
+    assert "nothing to run" in capsys.readouterr().out
+
+
+def plant(name: str, root: Path, *, count: int | None = None) -> None:
+    """Write a set in its first layout: pictures of noise and the file that lists them."""
+    entry, generator = catalog_entry(name), np.random.default_rng(0)
+    place = entry.layouts[0]
+    rows = []
+    for index in range(PICTURES[name]):
+        label = index % len(entry.classes)
+        rows.append([f"sub/{index}.png", label, entry.classes[label]])
+        path = root / place.folder / place.images / f"sub/{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if count is None or index < count:
+            noise = generator.integers(0, 255, (36, 44, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(path)
+    split = {"train": [], "val": [], "test": rows}
+    (root / place.folder / entry.split).write_text(json.dumps(split))
+
+
+@pytest.fixture
+def stand_ins(tmp_path, monkeypatch):
+    """Tiny models under the paper's names, and sets of its form that are complete when small."""
+    monkeypatch.setenv("DTPT_CONFIG", str(tmp_path / "config"))
+    model = tiny_clip()
+    save_model(model, tmp_path / "tiny", tokenizer_json=None)
+    for module in ("load", "adding"):
+        monkeypatch.setattr(f"dtpt.clip.loading.{module}.architecture", lambda _: model.config)
+    monkeypatch.setattr(
+        loading,
+        "catalog_entry",
+        lambda name: replace(catalog_entry(name), images=PICTURES.get(name, 9999)),
+    )
+    for name, count in PICTURES.items():
+        monkeypatch.setitem(paper_data()["images"], name, count)
+    monkeypatch.setitem(paper_data(), "views", 4)
+    monkeypatch.setitem(targets._content()["defaults"], "views", 4)
+    monkeypatch.setitem(targets._content()["defaults"], "seed", [0, 1])
+    monkeypatch.setattr(cost, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
+    monkeypatch.setattr(targets, "cached_folder", lambda name: None)
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def run(stand_ins):
+    """Return the exit code of the command."""
+
+    def call(*words: str) -> int:
+        known = ("--data-root", stand_ins / "data", "--output", stand_ins / "runs")
+        known += ("--replicas", 1, "--workers", 0, "--threads", 1, "--device", "cpu", "--quiet")
+        try:
+            app(["reproduce", *words, *map(str, known)], exit_on_error=False, print_error=False)
+        except SystemExit as stop:
+            return stop.code
+        return 0
+
+    return call
+
+
+def add_models(folder: Path, *names: str) -> None:
+    for name in names:
+        app(["models", "add", name, str(folder / "tiny"), "--trust"])
+
+
+def cells(capsys, metric: str = "ece") -> dict[tuple[str, str, str], dict]:
+    found = json.loads(capsys.readouterr().out)
+    records = [record for record in found["tables"] if record["metric"] == metric]
+    return {(r["table"], r["method"], r["column"]): r for r in records}
+
+
+def test_cell_stands_beside_that_of_the_paper(run, stand_ins, capsys) -> None:
+    add_models(stand_ins, "ViT-B-16/openai")
+    plant("eurosat", stand_ins / "data")
+    capsys.readouterr()
+    words = ("table4", "--dataset", "eurosat", "--method", "zero-shot,d-tpt")
+    assert run(*words, "--json") == 0
+    record = cells(capsys)["fine-grained", "d-tpt", METRICS["ece"].title]
+    expected = paper_number("ViT-B-16/openai", "eurosat", method="d-tpt", metric="ece")
+    assert record["paper_value"] == expected.value
+    assert record["difference"] == pytest.approx(record["value"] - expected.value)
+    assert run(*words) == 0
+    out = capsys.readouterr().out
+    assert "Table 4: fine-grained sets" in out
+    assert f"{record['value']:.2f}" in out
+    assert f"{expected.value:.2f}" in out
+    assert "Missing" not in out
+
+
+def test_parts_add_up_and_the_rest_says_what_is_missing(run, stand_ins, capsys) -> None:
+    add_models(stand_ins, "ViT-B-16/openai")
+    plant("eurosat", stand_ins / "data")
+    words = ("--partial", "--method", "zero-shot", "--json")
+    assert run("table4", "--seed", "0", *words) == 1
+    capsys.readouterr()
+    plant("dtd", stand_ins / "data")
+    assert run("table4", "--dataset", "dtd,eurosat", *words) == 0
+    found = cells(capsys)
+    for column in ("EuroSAT", "DTD"):
+        record = found["fine-grained-ece", "zero-shot", column]
+        assert record["paper_value"] is not None, column
+    assert run("table1", "--seed", "0", "--partial", "--method", "zero-shot") == 1
+    out = capsys.readouterr().out
+    assert "Missing weights: RN50/openai. Fetch them with: dtpt models fetch RN50/openai" in out
+    assert "Missing data: flowers102" in out
+    assert "Missing data: dtd" not in out
+    assert out.rstrip().splitlines()[-1].startswith("Missing data:")
+
+
+def test_two_backbones_have_a_table_each(run, stand_ins, capsys) -> None:
+    add_models(stand_ins, "ViT-B-16/openai", "RN50/openai")
+    model = tiny_clip(seed=1)
+    save_model(model, stand_ins / "other", tokenizer_json=None)
+    app(["models", "add", "RN50/openai", str(stand_ins / "other"), "--trust"])
+    plant("eurosat", stand_ins / "data")
+    capsys.readouterr()
+    assert run("table1", "--dataset", "eurosat", "--method", "zero-shot", "--json") == 0
+    values = {key[0]: cell["paper_value"] for key, cell in cells(capsys, "accuracy").items()}
+    expected = [
+        paper_number(model, "eurosat", method="zero-shot", metric="accuracy").value
+        for model in ("ViT-B-16/openai", "RN50/openai")
+    ]
+    assert [values["c1-fine-grained"], values["c2-fine-grained"]] == expected
+
+
+def test_other_settings_stand_apart_and_are_not_compared(run, stand_ins, capsys) -> None:
+    add_models(stand_ins, "ViT-B-16/openai")
+    plant("eurosat", stand_ins / "data")
+    capsys.readouterr()
+    words = ("table4", "--dataset", "eurosat", "--method", "zero-shot", "--json")
+    for more, folder in ((("--limit", "5"), "limit=5"), (("--views", "3"), "views=3")):
+        assert run(*words, *more) == 0
+        record = cells(capsys)["fine-grained", "zero-shot", METRICS["ece"].title]
+        assert record["value"] is not None
+        assert record["paper_value"] is None
+        assert (stand_ins / "runs" / "table4" / folder / "report" / "index.html").is_file()
+
+
+def test_set_that_lacks_pictures_is_refused_before_any_work(run, stand_ins, capsys) -> None:
+    add_models(stand_ins, "ViT-B-16/openai")
+    plant("dtd", stand_ins / "data")
+    plant("eurosat", stand_ins / "data", count=7)
+    words = ("table4", "--dataset", "dtd,eurosat", "--method", "zero-shot", "--seed", "0")
+    with pytest.raises(DatasetError, match="'eurosat' has 7 images"):
+        run(*words)
+    assert not (stand_ins / "runs").exists()
+    capsys.readouterr()
+    assert run(*words, "--partial", "--json") == 0
+    found = cells(capsys)
+    assert found["fine-grained-ece", "zero-shot", "DTD"]["paper_value"] is not None
+    assert found["fine-grained-ece", "zero-shot", "EuroSAT"]["paper_value"] is None
+    assert (stand_ins / "runs/table4/ViT-B-16-openai/eurosat-partly").is_dir()
+
+
+def test_nothing_is_run_without_weights_or_on_request(run, stand_ins, capsys) -> None:
+    plant("eurosat", stand_ins / "data")
+    assert run("table4", "--partial", "--json") == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["missing"]["models"] == ["ViT-B-16/openai"]
+    assert {entry["name"] for entry in found["missing"]["datasets"]} >= {"dtd", "flowers102"}
+    add_models(stand_ins, "ViT-B-16/openai")
+    capsys.readouterr()
+    assert run("table4", "--dataset", "eurosat", "--dry-run", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cost"]["pictures"] == 2 * catalog_entry("eurosat").images
+    assert not (stand_ins / "runs").exists()
+
+
+def test_figure_is_analysed(run, stand_ins, capsys) -> None:
+    add_models(stand_ins, "ViT-B-16/openai")
+    plant("dtd", stand_ins / "data")
+    capsys.readouterr()
+    assert run("fig2", "--limit", "6", "--json") == 0
+    (entry,) = json.loads(capsys.readouterr().out)["datasets"]
+    assert (entry["dataset"], entry["images"]) == ("dtd", 6)
+    assert list((stand_ins / "runs" / "fig2" / "figures").glob("*.svg"))
