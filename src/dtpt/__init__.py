@@ -4,10 +4,13 @@ The names below are the public API; each is imported when it is first used, so t
 and the command line's help stay fast and load no torch.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+logging.getLogger("dtpt").addHandler(logging.NullHandler())  # who wants to read us adds another
 
 if TYPE_CHECKING:
     from dtpt.classifier import Answer as Answer

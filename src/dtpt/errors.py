@@ -7,6 +7,19 @@ file or value at fault and the remedy; the command line prints it in one line, w
 import difflib
 from collections.abc import Iterable
 
+LONGEST_VALUE = 80
+
+
+def shown(value: object) -> str:
+    """Return a wrong value as one short line for a message.
+
+    Example:
+        >>> shown("cat"), shown([0] * 99)[-6:]
+        ("'cat'", ' 0, 0…')
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
 
 class DtptError(Exception):
     """Base class of all errors that dtpt raises on purpose."""

@@ -24,6 +24,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from dtpt.errors import OptionError, shown
+
 AnyPath = str | os.PathLike[str]
 
 # Neither waits for the other end of a pipe nor makes a terminal ours; absent on some systems.
@@ -49,6 +51,25 @@ class NotARegularFile(OSError):
 
 class FileTooLarge(OSError):
     """A file with more bytes than its reader takes; `strerror` names the limit."""
+
+
+def as_path(value: object, what: str) -> Path:
+    """Return what a caller gave as a path.
+
+    Args:
+        value: text or a path object.
+        what: how the error calls it.
+
+    Raises:
+        OptionError: it is neither, or no file can have such a path.
+
+    Example:
+        >>> as_path("runs/pets", "folder").name
+        'pets'
+    """
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fsdecode(value):
+        raise OptionError(f"The {what} must be a path, got {shown(value)}.")
+    return Path(os.fsdecode(value))
 
 
 def open_regular(path: AnyPath) -> io.BufferedReader:

@@ -27,7 +27,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from dtpt.errors import ImageError
+from dtpt.errors import ImageError, shown
 from dtpt.files import NotARegularFile, open_regular, printable
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
@@ -74,6 +74,10 @@ def open_image(
         >>> open_image(np.zeros((4, 6), np.uint8)).size
         (6, 4)
     """
+    if not isinstance(source, str | os.PathLike | bytes | Image.Image | np.ndarray):
+        raise ImageError(
+            f"An image is a path, encoded bytes, a Pillow image or an array, not {shown(source)}."
+        )
     label = printable(name) if name is not None else _label(source)
     if isinstance(source, np.ndarray):
         return _from_array(source, label)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.errors import PromptError
+from dtpt.errors import OptionError, PromptError, shown
 from dtpt.files import open_regular
 
 DEFAULT_TEMPLATE = "a photo of a {}."
@@ -92,6 +92,8 @@ class PromptSet:
             PromptError: no classes, an empty name, a prompt beyond the model's context, a template
                 without exactly one {} or without a word to tune, or a context of another shape.
         """
+        if not isinstance(model, Clip):
+            raise OptionError(f"The model must come from load_model, not {shown(model)}.")
         names = _clean_names(classes)
         layout = _read_template(template, model.tokenizer)
         suffixes = [_suffix(name, layout, tokenizer=model.tokenizer) for name in names]
@@ -174,10 +176,13 @@ class _Layout:
 
 
 def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(classes, str):
-        raise PromptError(f"Classes must be a list of names, not one text ({classes!r}).")
+    if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
+        raise PromptError(f"Classes must be a list of names, not {shown(classes)}.")
     if len(classes) == 0:
         raise PromptError("The class list is empty: give at least one class name.")
+    for index, name in enumerate(classes):
+        if not isinstance(name, str):
+            raise PromptError(f"Class {index} is no text but {shown(name)}.")
     names = tuple(name.replace("_", " ") for name in classes)
     for index, name in enumerate(names):
         if not name.strip():
@@ -194,8 +199,10 @@ def _duplicates(classes: Sequence[str], suffixes: list[list[int]]) -> tuple[tupl
 
 
 def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
-    if template.count("{}") != 1:
-        raise PromptError(f"A template needs exactly one {{}} for the class name: {template!r}.")
+    if not isinstance(template, str) or template.count("{}") != 1:
+        raise PromptError(
+            f"A template needs exactly one {{}} for the class name: {shown(template)}."
+        )
     before, after = template.split("{}")
     front = re.match(r"(.*\s)?", before, flags=re.DOTALL)
     back = re.search(r"(\s.*)?$", after, flags=re.DOTALL)
@@ -276,6 +283,8 @@ def _initial_context(model: Clip, words: list[int], *, given: Tensor | None) -> 
     if given is None:
         ids = torch.tensor(words, device=model.device)
         return model.text.embed(ids).detach().clone()
+    if not isinstance(given, Tensor):
+        raise PromptError(f"The context must be a tensor of shape {expected}, not {shown(given)}.")
     if tuple(given.shape) != expected:
         raise PromptError(
             f"The context has shape {tuple(given.shape)}, the template's words need {expected}."

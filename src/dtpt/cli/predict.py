@@ -165,40 +165,14 @@ def _predict_all(
     visible = show and len(images) > 1 and console.is_terminal
     steps = track(images, "Tuning", console=console, disable=not visible)
     for path, answer in zip(steps, answers, strict=True):
-        rows.append(_row(printable(path), answer, classes=classifier.classes))
+        rows.append(_row(printable(path), answer))
     return rows
 
 
-def _row(
-    name: str, answer: "Prediction | ImageError", *, classes: tuple[str, ...]
-) -> dict[str, Any]:
+def _row(name: str, answer: "Prediction | ImageError") -> dict[str, Any]:
     if isinstance(answer, Exception):
         return {"image": name, "error": str(answer)}
-    return {
-        "image": name,
-        "label": answer.label,
-        "confidence": answer.confidence,
-        "entropy": answer.entropy,
-        "method": answer.method,
-        "lambda": answer.lambda_,
-        "zero_shot": {"label": answer.zero_shot.label, "confidence": answer.zero_shot.confidence},
-        "remark": answer.remark,
-        **_promised(answer),
-        "probabilities": dict(zip(classes, answer.probabilities.tolist(), strict=True))
-        if len(set(classes)) == len(classes)
-        else answer.probabilities.tolist(),
-    }
-
-
-def _promised(answer: "Prediction") -> dict[str, Any]:
-    """Return what a promise says; nothing without one."""
-    if answer.prediction_set is None:
-        return {}
-    return {
-        "calibrated_confidence": answer.calibrated_confidence,
-        "is_answered": answer.is_answered,
-        "prediction_set": list(answer.prediction_set),
-    }
+    return {"image": name, **answer.to_dict()}
 
 
 def _print_table(rows: list[dict[str, Any]], method: str) -> None:

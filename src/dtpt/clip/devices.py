@@ -2,7 +2,7 @@
 
 import torch
 
-from dtpt.errors import DeviceError
+from dtpt.errors import DeviceError, shown
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -24,10 +24,12 @@ def choose_device(name: str = "auto") -> torch.device:
         device(type='cpu')
     """
     present = present_devices()
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if kind in present)
-    if name not in present:
-        raise DeviceError(f"Device {name!r} is not here; there is: auto, {', '.join(present)}.")
+    if not isinstance(name, str) or name not in present:
+        raise DeviceError(
+            f"Device {shown(name)} is not here; there is: auto, {', '.join(present)}."
+        )
     if name.startswith("cuda"):
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False

@@ -41,6 +41,9 @@ class Clip(nn.Module):
         fingerprint: sha256 over config, weights, tokenizer and preprocessing; caches and runs are
             keyed by it. The loader computes it.
         remarks: what the loader had to assume, in sentences for people.
+
+    Attributes:
+        name: by which `load_model` finds it again; "" for a model that came otherwise.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Clip(nn.Module):
         self.preprocessing = preprocessing
         self.fingerprint = fingerprint
         self.remarks = remarks
+        self.name = ""
         self.visual = _image_tower(config)
         self.text = TextTower(config.text, config.embed_dim, activation=config.activation)
         self.log_logit_scale = nn.Parameter(torch.empty(()))

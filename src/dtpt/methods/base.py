@@ -13,9 +13,13 @@ Nothing here, nor in the methods' files, imports torch: tensors bring their own 
 table of methods can be printed at once.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
+
+from dtpt.errors import MethodError, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -181,6 +185,16 @@ class ResolvedMethod:
         return self.method.tunes_on_views or self.read_out is not None
 
 
+def is_number(value: object) -> bool:
+    """Tell whether a value is one real number, Python's or NumPy's.
+
+    Example:
+        >>> is_number(3), is_number("3")
+        (True, False)
+    """
+    return isinstance(value, Real)
+
+
 def regularised(
     name: str,
     regulariser: Regulariser | None = None,
@@ -193,11 +207,21 @@ def regularised(
 ) -> Method:
     """Make TPT plus `lambda_` times a function of the (C, D) normalised text features.
 
+    Raises:
+        MethodError: no name, no function, or a weight that is none.
+
     Example:
         >>> regularised("flat-tpt", lambda text: (text**4).sum(-1).mean(), lambda_=1e4).lambdas
         {'fine-grained': 10000.0, 'natural-shifts': 10000.0}
     """
-    lambdas = dict.fromkeys(PROTOCOLS, lambda_) if isinstance(lambda_, int | float) else lambda_
+    if not isinstance(name, str) or not name:
+        raise MethodError(f"A method's name is text, not {shown(name)}.")
+    if not callable(regulariser if anchored is None else anchored):
+        raise MethodError(f"The regulariser of {name} must be a function.")
+    lambdas = lambda_ if isinstance(lambda_, Mapping) else dict.fromkeys(PROTOCOLS, lambda_)
+    for weight in lambdas.values():
+        if not is_number(weight) or not 0 <= weight < math.inf:
+            raise MethodError(f"lambda of {name} must be a number >= 0, not {shown(weight)}.")
     return Method(
         name,
         summary or f"TPT + λ · {name}",

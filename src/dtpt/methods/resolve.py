@@ -15,8 +15,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
 
-from dtpt.errors import MethodError, UnknownName
-from dtpt.methods.base import PROTOCOLS, Method, Modifier, ResolvedMethod, Strength
+from dtpt.errors import MethodError, UnknownName, shown
+from dtpt.methods.base import (
+    PROTOCOLS,
+    Method,
+    Modifier,
+    ResolvedMethod,
+    Strength,
+    is_number,
+)
 from dtpt.methods.mean_views import mean_over
 from dtpt.methods.posthoc import temperature
 from dtpt.methods.table import METHODS, MODIFIERS
@@ -89,6 +96,8 @@ def resolve_method(
         >>> resolve_method("c-tpt+sals@20").name, resolve_method("c-tpt", lambda_=7).lambda_
         ('c-tpt+sals', 7.0)
     """
+    if not isinstance(protocol, str):
+        raise MethodError(f"A protocol is text such as {PROTOCOLS[0]!r}, not {shown(protocol)}.")
     if isinstance(spec, ResolvedMethod):
         return spec
     if isinstance(spec, Method):
@@ -96,7 +105,7 @@ def resolve_method(
             spec, (), weight=_choose_lambda(spec, lambda_, protocol=protocol), protocol=protocol
         )
     if not isinstance(spec, str):
-        raise MethodError(f"A method is a name or a Method, not {spec!r}.")
+        raise MethodError(f"A method is a name or a Method, not {shown(spec)}.")
     body, at, written = spec.strip().partition("@")
     base, *suffixes = body.split("+")
     method = find_method(base)
@@ -186,6 +195,8 @@ def _parse_number(text: str, where: str) -> float:
 
 
 def _choose_lambda(method: Method, lambda_: float | None, *, protocol: str) -> float | None:
+    if lambda_ is not None and not is_number(lambda_):
+        raise MethodError(f"lambda must be a number, got {shown(lambda_)}.")
     if not method.is_regularised or method.static:
         if lambda_ is not None:
             raise MethodError(

@@ -12,6 +12,8 @@ their read-out. Every tensor has the same shape for every image and method, so r
 on what else is in the run.
 """
 
+import logging
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,10 +28,13 @@ from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
 from dtpt.prompts import PromptSet
 from dtpt.tuning.adamw import AdamW
+from dtpt.tuning.checks import check_views, checked_settings, refuse_infinite
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, PromptEncoder
 from dtpt.tuning.settings import TuningSettings
 from dtpt.tuning.spaces import Linearised, ShiftSpace, Space
 from dtpt.tuning.strength import sign_thresholds, weight_for_share
+
+log = logging.getLogger("dtpt.tuning")
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,15 @@ class Tuner:
     """Tunes and predicts for one model and one class list; holds no state from image to image.
 
     What it keeps is the same for every image: the graph of the initial text features and the
-    regularisers' gradients, made at first need. Copies and pickles leave these out.
+    regularisers' gradients, made once at first need, whichever thread needs them first. Copies and
+    pickles leave these out.
 
     Args:
         model: a CLIP.
         prompts: the class prompts with their initial context.
         settings: optimiser and selection.
         budget_bytes: memory for the kept graph of the text features.
+        text_features: (C, D) at the initial context, when they are known; else computed.
     """
 
     def __init__(
@@ -104,12 +111,16 @@ class Tuner:
         *,
         settings: TuningSettings | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
+        text_features: Tensor | None = None,
     ) -> None:
         self.prompts = prompts
-        self.settings = settings or TuningSettings()
+        self.settings = checked_settings(settings)
         self.logit_scale = model.logit_scale
         self.encoder = PromptEncoder(model, prompts, budget_bytes=budget_bytes)
-        self.initial_text_features = self.encoder.encode(prompts.context)  # (C, D)
+        if text_features is None:
+            text_features = self.encoder.encode(prompts.context)
+            log.debug("Computed text features of %d classes", len(prompts.names))
+        self.initial_text_features = text_features  # (C, D)
         self._forget()
 
     def _forget(self) -> None:
@@ -117,10 +128,11 @@ class Tuner:
         self._initial: dict[str, Linearised] = {}
         self._regulariser_gradients: dict[str, Tensor] = {}
         self._static: dict[str, _Tuned] = {}
+        self._making = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out graphs, which can be neither copied nor pickled."""
-        made = ("_initial", "_regulariser_gradients", "_static")
+        made = ("_initial", "_regulariser_gradients", "_static", "_making")
         return {name: value for name, value in self.__dict__.items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -179,6 +191,7 @@ class Tuner:
         if not found:
             raise MethodError(f"{method.name} needs pictures from which its lambda can be found.")
         weight = weight_for_share(torch.cat(found), method.strength.share)
+        log.info("Found lambda %g for %s from %d pictures", weight, method.name, len(found))
         return replace(method, lambda_=weight)
 
     def space(self, method: Method) -> Space:
@@ -189,10 +202,11 @@ class Tuner:
 
     def initial(self, method: Method) -> Linearised:
         """Return the features where tuning starts with their pullback, made at first need."""
-        if method.parameter not in self._initial:
-            space = self.space(method)
-            self._initial[method.parameter] = space.linearise(space.origin)
-        return self._initial[method.parameter]
+        with self._making:
+            if method.parameter not in self._initial:
+                space = self.space(method)
+                self._initial[method.parameter] = space.linearise(space.origin)
+            return self._initial[method.parameter]
 
     def entropy_gradient(self, view_features: Tensor, method: Method) -> Tensor:
         """Return the gradient of TPT's loss at the start, in what a method tunes; for analyses."""
@@ -200,10 +214,11 @@ class Tuner:
 
     def regulariser_gradient(self, method: Method) -> Tensor:
         """Return the gradient of a method's regulariser at the start: one per class list."""
-        if method.name not in self._regulariser_gradients:
-            gradient = self.regulariser_pullback(self.initial(method), method)
-            self._regulariser_gradients[method.name] = gradient
-        return self._regulariser_gradients[method.name]
+        with self._making:
+            if method.name not in self._regulariser_gradients:
+                gradient = self.regulariser_pullback(self.initial(method), method)
+                self._regulariser_gradients[method.name] = gradient
+            return self._regulariser_gradients[method.name]
 
     def regulariser_pullback(self, point: Linearised, method: Method) -> Tensor:
         """Return the gradient of a method's regulariser at one point."""
@@ -251,7 +266,7 @@ class Episode:
     """
 
     def __init__(self, tuner: Tuner, view_features: Tensor) -> None:
-        _check(view_features, dimensions=tuner.encoder.embed_dim)
+        check_views(view_features, dimensions=tuner.encoder.embed_dim)
         self._tuner = tuner
         self._views = view_features.to(tuner.prompts.context)
         text, scale = tuner.initial_text_features, tuner.logit_scale
@@ -363,7 +378,7 @@ class Episode:
             if modifier.logits is not None:
                 logits = modifier.logits(logits, self._zero_shot)
         probabilities = torch.softmax(logits, dim=-1)
-        _refuse_infinite(probabilities, method, weight=tuned.weight)
+        refuse_infinite(probabilities, method, weight=tuned.weight)
         of_context = method.method.parameter == "context"
         context = tuned.point if of_context else self._tuner.prompts.context
         return Outcome(
@@ -374,22 +389,3 @@ class Episode:
 def _key(method: ResolvedMethod) -> tuple[str, float | None, float | None, str]:
     """Say what tells tuned features of one image apart; modifiers that only read do not."""
     return (method.method.name, method.lambda_, method.learning_rate, str(method.strength))
-
-
-def _check(view_features: Tensor, *, dimensions: int) -> None:
-    shape = tuple(view_features.shape)
-    if view_features.ndim != 2 or shape[1] != dimensions or shape[0] == 0:
-        raise MethodError(f"View features must be (views, {dimensions}), got {shape}.")
-    if not bool(torch.isfinite(view_features).all()):
-        raise MethodError("View features contain numbers that are not finite.")
-
-
-def _refuse_infinite(
-    probabilities: Tensor, method: ResolvedMethod, *, weight: float | None
-) -> None:
-    if not bool(torch.isfinite(probabilities).all()):
-        given = "" if weight is None else f" with lambda {weight:g}"
-        raise MethodError(
-            f"{method.name}{given} gave probabilities that are not finite: lower lambda or the "
-            "learning rate."
-        )

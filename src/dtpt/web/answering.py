@@ -26,6 +26,7 @@ from dtpt.methods.zero_shot import class_logits
 from dtpt.prompts import PromptSet
 from dtpt.tuning import Episode, Outcome, Tuner, TuningSettings, views_needed
 from dtpt.views import ViewRecipe, make_views
+from dtpt.views.thumbnails import contact_sheet
 from dtpt.web.cache import BoundedCache, own_pages
 from dtpt.web.commands import commands
 from dtpt.web.evidence import EvidenceSource, SetUp
@@ -40,7 +41,6 @@ from dtpt.web.schemas import (
     PredictSettings,
     View,
 )
-from dtpt.web.thumbnails import contact_sheet
 from dtpt.web.words import moved_words
 from dtpt.web.worker import Job
 

@@ -53,6 +53,7 @@ def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") 
         >>> theirs = open_clip.create_model("ViT-B-16", pretrained="openai")  # doctest: +SKIP
         >>> model = from_open_clip(theirs)  # doctest: +SKIP
     """
+    _check_module(model, has="visual", origin=OPEN_CLIP)
     weights = _weights(model, origin=OPEN_CLIP)
     config = _open_clip_config(model, weights)
     if config.text.vocab_size != CLIP_VOCABULARY:
@@ -92,6 +93,7 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
     Example:
         >>> model = from_transformers(CLIPModel.from_pretrained(name))  # doctest: +SKIP
     """
+    _check_module(model, has="get_text_features", origin=TRANSFORMERS)
     document = model.config.to_dict()
     config = configs.from_transformers(document, origin=TRANSFORMERS)
     tokenizer = _transformers_tokenizer(processor, config)
@@ -110,6 +112,11 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
     with _evaluating(model):
         _check_same(clip, model, images=model.get_image_features, texts=model.get_text_features)
     return clip
+
+
+def _check_module(model: object, *, has: str, origin: str) -> None:
+    if not isinstance(model, nn.Module) or not hasattr(model, has):
+        raise CheckpointError(f"{origin} is none: it has no {has} ({type(model).__name__}).")
 
 
 def _weights(model: nn.Module, *, origin: str) -> Weights:

@@ -1,5 +1,6 @@
 """From a name to a model."""
 
+import logging
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -19,7 +20,9 @@ from dtpt.clip.loading.folders import agreed, read_folder
 from dtpt.clip.loading.hub import fetch
 from dtpt.clip.loading.names import EMBEDDED, ModelName, parse_name
 from dtpt.clip.model import Clip
-from dtpt.errors import CheckpointError, UnknownName
+from dtpt.errors import CheckpointError, UnknownName, shown
+
+log = logging.getLogger("dtpt.clip")
 
 
 def load_model(
@@ -53,14 +56,29 @@ def load_model(
         >>> model.encode_text(["a photo of a cat."]).shape
         torch.Size([1, 256])
     """
-    known = get_args(Precision)
-    if precision not in known:
-        raise UnknownName("precision", precision, known, f"Use {', '.join(known)}.")
+    _check_choice(precision, get_args(Precision), what="precision")
+    if activation is not None:
+        _check_choice(activation, get_args(Activation), what="activation")
     parsed = parse_name(name)
     model = assemble(open_checkpoint(parsed, activation), device=device, precision=precision)
     if parsed.kind == "added":
         _check_unchanged(model, added_models()[parsed.value], name=parsed.value)
+    model.name = str(_from_anywhere(parsed))
+    log.info("Loaded %s, fingerprint %s, on %s", model.name, model.fingerprint[:12], model.device)
     return model
+
+
+def _check_choice(value: object, known: tuple[str, ...], *, what: str) -> None:
+    if not isinstance(value, str) or value not in known:
+        name = value if isinstance(value, str) else shown(value)
+        raise UnknownName(what, name, known, f"Use {', '.join(known)}.")
+
+
+def _from_anywhere(name: ModelName) -> ModelName:
+    """Return the name in a form that does not depend on the current folder."""
+    if name.kind not in ("file", "folder"):
+        return name
+    return replace(name, value=str(Path(name.value).expanduser().absolute()))
 
 
 def open_checkpoint(name: ModelName, activation: Activation | None = None) -> Checkpoint:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from dtpt.clip.loading.added import added_models
 from dtpt.clip.loading.catalog import aliases, catalog
-from dtpt.errors import CheckpointError, UnknownName
+from dtpt.errors import CheckpointError, UnknownName, shown
 
 EMBEDDED = "pocket"
 SCHEMES = "local-dir:PATH, local-file:PATH or hf-hub:org/repo[@revision]"
@@ -66,6 +66,8 @@ def parse_name(name: str) -> ModelName:
         >>> parse_name("ViT-B/16")
         ModelName(kind='catalog', value='ViT-B-16/openai', revision=None)
     """
+    if not isinstance(name, str):
+        raise CheckpointError(f"A model's name is text such as 'pocket', not {shown(name)}.")
     if name == EMBEDDED:
         return ModelName("embedded", EMBEDDED)
     known = aliases().get(name, name)

@@ -1,5 +1,6 @@
 """Uploading a model to the Hugging Face hub, in our own folder format and with a model card."""
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +12,7 @@ from dtpt.clip.loading.reaching import in_one_line, quiet, why_unreachable
 from dtpt.clip.loading.save import save_model
 from dtpt.clip.model import Clip
 from dtpt.errors import CheckpointError
-from dtpt.files import printable
+from dtpt.files import as_path, printable
 
 CARD = "README.md"
 FILES = (OWN_CONFIG, "model.safetensors", "tokenizer.json", CARD)
@@ -54,8 +55,8 @@ def push_to_hub(
             return _upload(
                 folder, repo_id, card=card, private=private, message=message, token=token
             )
-    folder = Path(source).expanduser()
-    if not (folder / OWN_CONFIG).is_file():
+    folder = as_path(source, "folder").expanduser()
+    if not os.path.isfile(folder / OWN_CONFIG):  # unlike Path.is_file, false for any such path
         raise CheckpointError(f"{printable(folder)} has no {OWN_CONFIG}: write it by save_model.")
     model = assemble(read_folder(folder), device="cpu")
     card = model_card(model, repo_id, license=license)

@@ -1,96 +1,35 @@
-"""The public classifier: an image in, a calibrated prediction out.
-
->>> import dtpt
->>> from dtpt.data.openmoji_art import OpenMojiRef
->>> model = dtpt.load_model("pocket")
->>> classifier = dtpt.Classifier(model, ["bicycle", "tropical drink"], method="d-tpt", views=16)
->>> classifier.predict(OpenMojiRef("1F6B2").open()).label
-'bicycle'
-"""
+"""Model, prompts, views and method put together: `Classifier`."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from dtpt.classifier.answers import Answer, KeptViews, Prediction
+from dtpt.classifier.saving import Parts, load_parts, save_parts
+from dtpt.classifier.seeing import Seen, ViewMaker
 from dtpt.clip.model import Clip
-from dtpt.errors import ImageError, MethodError, PromptError, PromptWarning
+from dtpt.errors import ImageError, MethodError, PromptError, PromptWarning, shown
 from dtpt.familiarity import unfamiliar
-from dtpt.images import ImageSource, open_image, pixel_digest
+from dtpt.files import AnyPath
+from dtpt.images import ImageSource
 from dtpt.methods import Method, ResolvedMethod, resolve_method
+from dtpt.methods.tpt import select_confident
+from dtpt.methods.zero_shot import class_logits
 from dtpt.promises import Promise, Subject, as_promise
 from dtpt.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
-from dtpt.views import ViewRecipe, make_views
+from dtpt.tuning.checks import checked_settings
+from dtpt.views import ViewRecipe
+from dtpt.views.thumbnails import COLUMNS, contact_sheet
 
 PICTURES_FOR_A_WEIGHT = 32
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A distribution over the classes, read at its maximum.
-
-    Attributes:
-        label: name of the most probable class, as the caller wrote it.
-        index: its position in the class list.
-        confidence: its probability, between 0 and 1.
-        entropy: of the whole distribution, in nats.
-        probabilities: (C,) float32, summing to one.
-    """
-
-    label: str
-    index: int
-    confidence: float
-    entropy: float
-    probabilities: npt.NDArray[np.float32]
-
-    @classmethod
-    def read(cls, probabilities: Tensor, classes: Sequence[str]) -> "Answer":
-        """Read a distribution (C,) over classes at its maximum.
-
-        Example:
-            >>> Answer.read(torch.tensor([0.25, 0.75]), ["cat", "dog"]).label
-            'dog'
-        """
-        index = int(probabilities.argmax())
-        logs = torch.xlogy(probabilities, probabilities)
-        return Answer(
-            label=classes[index],
-            index=index,
-            confidence=float(probabilities[index]),
-            entropy=float(-logs.sum()),
-            probabilities=probabilities.float().cpu().numpy(),
-        )
-
-
-@dataclass(frozen=True)
-class Prediction(Answer):
-    """What a method says about one image, with the zero-shot answer beside it.
-
-    Attributes:
-        method: name of the method, modifiers included.
-        lambda_: weight of its regulariser; None where it has none.
-        zero_shot: the same model's answer without tuning.
-        remark: a warning for people, such as that the picture is not of the model's kind.
-        calibrated_confidence: what a promise makes of the confidence; None without a promise.
-        prediction_set: the classes that a promise does not rule out, the most probable first.
-        is_answered: whether the promise on errors covers this answer.
-    """
-
-    method: str
-    lambda_: float | None
-    zero_shot: Answer
-    remark: str | None = None
-    calibrated_confidence: float | None = None
-    prediction_set: tuple[str, ...] | None = None
-    is_answered: bool | None = None
 
 
 class Classifier:
@@ -99,6 +38,9 @@ class Classifier:
     Stateless between calls: every image starts from the same initial context, so a prediction does
     not depend on what was predicted before, and the same pixels give the same answer whether they
     come as a path, bytes, a Pillow image or an array. It can be copied and pickled at any time.
+
+    Threads may share one classifier: `predict`, `tune` and their kin give each thread the answers
+    that it would get alone. `fit_weight` changes the classifier: call it before sharing.
 
     Args:
         model: a CLIP from `load_model`.
@@ -135,18 +77,37 @@ class Classifier:
         augmix: bool = True,
         context: Tensor | None = None,
         settings: TuningSettings | None = None,
-        promise: Promise | str | Path | None = None,
+        promise: Promise | AnyPath | None = None,
     ) -> None:
-        self.model = model
-        self.method = resolve_method(method, lambda_=lambda_, protocol=protocol)
-        self.recipe = _recipe(views, augmix)
-        self.seed = _whole_number(seed, "seed")
-        prompts = PromptSet.build(model, classes, template=template, context=context)
-        self.classes = tuple(classes)
+        self._assemble(
+            Parts(
+                model=model,
+                classes=_names(classes),
+                template=template,
+                method=resolve_method(method, lambda_=lambda_, protocol=protocol),
+                recipe=_recipe(views, augmix),
+                seed=_whole_number(seed, "seed"),
+                settings=checked_settings(settings),
+                context=context,
+                promise=None if promise is None else as_promise(promise),
+            )
+        )
+
+    def _assemble(self, parts: Parts) -> None:
+        self.model = parts.model
+        self.method = parts.method
+        self.recipe = parts.recipe
+        self.seed = parts.seed
+        self.classes = parts.classes
+        prompts = PromptSet.build(
+            parts.model, parts.classes, template=parts.template, context=parts.context
+        )
         _check_classes(prompts)
-        self.tuner = Tuner(model, prompts, settings=settings)
-        self._context = None if context is None else context_digest(context)
-        self.promise = None if promise is None else as_promise(promise)
+        self.tuner = Tuner(
+            parts.model, prompts, settings=parts.settings, text_features=parts.text_features
+        )
+        self._context = None if parts.context is None else context_digest(parts.context)
+        self.promise = parts.promise
         if self.promise is not None:
             self.promise.check(self.subject)
 
@@ -167,21 +128,81 @@ class Classifier:
             tuning=self.tuner.settings.model_dump(mode="json"),
         )
 
+    def save(self, folder: AnyPath, *, weights: bool = False) -> None:
+        """Write the classifier to a folder, as JSON and safetensors; `load` reads it back.
+
+        Args:
+            folder: made if it is missing.
+            weights: whether the model's weights are written too. Without them the model is loaded
+                by its name again, and must be the same.
+
+        Raises:
+            MethodError: the method has functions of your own, which no file can hold.
+            CheckpointError: the folder cannot be written.
+
+        Example:
+            >>> import dtpt
+            >>> made = dtpt.Classifier(dtpt.load_model("pocket"), ["cat", "dog"], method="d-tpt@9")
+            >>> made.save("pets")
+            >>> dtpt.Classifier.load("pets")
+            <Classifier d-tpt, lambda 9, of 2 classes with 64 views, on pocket (cpu)>
+        """
+        prompts = self.tuner.prompts
+        parts = Parts(
+            model=self.model,
+            classes=self.classes,
+            template=prompts.template,
+            method=self.method,
+            recipe=self.recipe,
+            seed=self.seed,
+            settings=self.tuner.settings,
+            context=None if self._context is None else prompts.context,
+            promise=self.promise,
+            text_features=self.tuner.initial_text_features,
+        )
+        save_parts(parts, folder, weights=weights)
+
+    @classmethod
+    def load(cls, folder: AnyPath, model: Clip | None = None, *, device: str = "auto") -> Self:
+        """Read a classifier that `save` wrote; nothing in the folder is run as code.
+
+        Args:
+            folder: the folder.
+            model: used instead of loading one; it must be the one that the classifier had.
+            device: where a model is loaded.
+
+        Raises:
+            CheckpointError: a file is missing or damaged, was written by a newer version, or the
+                model is another one.
+        """
+        made = cls.__new__(cls)
+        made._assemble(load_parts(folder, model, device=device))
+        return made
+
+    def __repr__(self) -> str:
+        weight = "" if self.method.lambda_ is None else f", lambda {self.method.lambda_:g}"
+        model = self.model.name or f"a model {self.model.fingerprint[:12]}"
+        return (
+            f"<Classifier {self.method.name}{weight}, of {len(self.classes)} classes with "
+            f"{self.recipe.count} views, on {model} ({self.model.device})>"
+        )
+
     @property
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
         """Groups of class names with the same prompt: they share their probability."""
         return self.tuner.prompts.duplicates
 
-    def predict(self, image: ImageSource) -> Prediction:
+    def predict(self, image: ImageSource, *, keep_views: bool = False) -> Prediction:
         """Classify one image: a path, encoded bytes, a Pillow image or a uint8 array.
+
+        Args:
+            image: the image.
+            keep_views: whether thumbnails of the views that are tuned on come with the answer.
 
         Raises:
             ImageError: the image cannot be read; the message names it.
         """
-        opened = open_image(image)
-        features = self.view_features(opened)
-        remark = unfamiliar(self.model, features[0], image=opened)
-        return replace(self.tune(features), remark=remark)
+        return self._answer(self._view_maker(image), keep_views=keep_views)
 
     def predict_batch(self, images: Iterable[ImageSource]) -> list[Prediction]:
         """Classify several images; each is independent of the others.
@@ -213,21 +234,40 @@ class Classifier:
 
         Only the original is made and encoded when the method looks at no other.
         """
-        opened = open_image(image)
-        count = views_needed([self.method], self.recipe.count)
-        pixels = make_views(
-            opened,
-            recipe=self.recipe.model_copy(update={"count": count}),
-            seed=self.seed,
-            image_id=pixel_digest(opened),
-            preprocessing=self.model.preprocessing,
-        )
-        return self.model.encode_views(torch.from_numpy(pixels))
+        return self._features(self._view_maker(image))
 
     def tune(self, view_features: Tensor) -> Prediction:
         """Tune on features (N, D) that the caller brings; row 0 is what is predicted."""
         (outcome,) = self.tuner.predict(view_features, [self.method])
         return self._promised(self._prediction(outcome), outcome)
+
+    @property
+    def _view_maker(self) -> ViewMaker:
+        count = views_needed([self.method], self.recipe.count)
+        recipe = self.recipe.model_copy(update={"count": count})
+        return ViewMaker(recipe, self.seed, self.model.preprocessing)
+
+    def _features(self, seen: Seen) -> Tensor:
+        return self.model.encode_views(torch.from_numpy(seen.pixels))
+
+    def _answer(self, seen: Seen, *, keep_views: bool = False) -> Prediction:
+        features = self._features(seen)
+        return replace(
+            self.tune(features),
+            remark=unfamiliar(self.model, features[0], image=seen.picture),
+            kept=self._kept(seen, features) if keep_views else None,
+        )
+
+    def _kept(self, seen: Seen, features: Tensor) -> KeptViews | None:
+        """Return the views that are tuned on; None for methods that tune on none."""
+        if not self.method.method.tunes_on_views:
+            return None
+        text, scale = self.tuner.initial_text_features, self.tuner.logit_scale
+        logits = class_logits(features, text, logit_scale=scale)  # (N, C)
+        kept = select_confident(logits, self.tuner.settings.rho).tolist()
+        columns = min(COLUMNS, len(kept))
+        sheet = contact_sheet(seen.pixels[kept], self.model.preprocessing, columns=columns)
+        return KeptViews(tuple(kept), sheet)
 
     def _prediction(self, outcome: Outcome) -> Prediction:
         answer = Answer.read(outcome.probabilities, self.classes)
@@ -254,19 +294,27 @@ class Classifier:
         )
 
 
+def _names(classes: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+        raise PromptError(f"Classes must be a list of names, not {shown(classes)}.")
+    return tuple(classes)
+
+
 def _recipe(views: object, augmix: bool) -> ViewRecipe:
+    if not isinstance(augmix, bool):
+        raise MethodError(f"augmix must be True or False, got {shown(augmix)}.")
     if isinstance(views, ViewRecipe):
         return views
     try:
         return ViewRecipe(count=_whole_number(views, "views"), augmix=augmix)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise MethodError(f"views is {views!r}: {reason}; the paper uses 64.") from None
+        raise MethodError(f"views is {shown(views)}: {reason}; the paper uses 64.") from None
 
 
 def _whole_number(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise MethodError(f"{name} must be a whole number, got {value!r}.")
+        raise MethodError(f"{name} must be a whole number, got {shown(value)}.")
     return int(value)
 
 
@@ -281,5 +329,5 @@ def _check_classes(prompts: PromptSet) -> None:
         warnings.warn(
             f"Classes with the same prompt share their probability: {names}.",
             PromptWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

@@ -1,0 +1,300 @@
+"""A classifier in a folder: JSON and safetensors, nothing that could run code when it is read.
+
+    classifier.json          classes, template, method, views, settings, and which model
+    classifier.safetensors   the text features of the classes, and a context that is not words
+    promise.json             the promise, if there is one, as `dtpt calibrate` writes it
+    model/                   the weights, if they were asked for, as `save_model` writes them
+
+The text features are why loading is fast: the text tower does not run. Without its weights the
+model is found by the name it was loaded by, and its fingerprint must be the same.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+import dtpt
+from dtpt.clip.config import Activation, Precision
+from dtpt.clip.loading import load_model
+from dtpt.clip.loading.documents import read_json
+from dtpt.clip.loading.save import save_model
+from dtpt.clip.model import Clip
+from dtpt.errors import CheckpointError, DtptError, MethodError, OptionError, shown
+from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
+from dtpt.methods import ResolvedMethod, resolve_method
+from dtpt.promises import Promise, read_promise
+from dtpt.tuning.settings import TuningSettings
+from dtpt.views.recipe import ViewRecipe
+
+FORMAT = 1
+DOCUMENT = "classifier.json"
+TENSORS = "classifier.safetensors"
+PROMISE = "promise.json"
+WEIGHTS = "model"
+MOST_TENSOR_BYTES = 1 << 30  # 20,000 classes of 1,024 numbers have 80 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a classifier is made of.
+
+    Attributes:
+        model: a CLIP.
+        classes: class names as the caller wrote them.
+        template: prompt with {} for the class name.
+        method: as resolved, with a weight that was found.
+        recipe: of the views.
+        seed: of the views.
+        settings: of the tuning.
+        context: (n, W) initial context; None for the template's words.
+        text_features: (C, D) at the initial context; None where they are to be computed.
+        promise: what its predictions promise; None for nothing.
+    """
+
+    model: Clip
+    classes: tuple[str, ...]
+    template: str
+    method: ResolvedMethod
+    recipe: ViewRecipe
+    seed: int
+    settings: TuningSettings
+    context: Tensor | None = None
+    text_features: Tensor | None = None
+    promise: Promise | None = None
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SavedMethod(_Record):
+    """A method by its name, with what may differ from its defaults."""
+
+    name: str
+    weight: float | None
+    learning_rate: float | None
+
+
+class SavedModel(_Record):
+    """Which model: its name for `load_model`, if it has one, and what else decides its numbers."""
+
+    name: str
+    fingerprint: str
+    precision: str
+    activation: Activation
+    weights: bool
+
+
+class SavedClassifier(_Record):
+    """The content of `classifier.json`; `tensors` is the sha256 of `classifier.safetensors`."""
+
+    format: int
+    dtpt: str
+    classes: Annotated[tuple[str, ...], Field(min_length=2)]
+    template: str
+    method: SavedMethod
+    views: ViewRecipe
+    seed: int
+    settings: TuningSettings
+    model: SavedModel
+    promise: bool
+    tensors: str
+
+
+def save_parts(parts: Parts, folder: AnyPath, *, weights: bool = False) -> None:
+    """Write a classifier to a folder, which is made if it is missing; the document comes last.
+
+    Args:
+        parts: with text features.
+        folder: other files in it are left alone.
+        weights: whether the model's weights are written too.
+
+    Raises:
+        MethodError: the method has functions of the caller's own, which no file can hold.
+        CheckpointError: the folder cannot be written, or the model is in half precision and its
+            weights were asked for.
+    """
+    _check_method(parts.method)
+    home = as_path(folder, "folder")
+    tensors = save_tensors(_stored(parts))
+    document = _describe(parts, hashlib.sha256(tensors).hexdigest(), weights=weights)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if weights:
+            save_model(parts.model, home / WEIGHTS)
+        if parts.promise is not None:
+            parts.promise.save(home / PROMISE)
+        write_atomically(home / TENSORS, tensors)
+        write_atomically(home / DOCUMENT, (document.model_dump_json(indent=2) + "\n").encode())
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{printable(home)} cannot be written: {reason}.") from error
+
+
+def load_parts(folder: AnyPath, model: Clip | None = None, *, device: str = "auto") -> Parts:
+    """Read what `save_parts` wrote.
+
+    Args:
+        folder: the folder.
+        model: used instead of loading one; it must have the saved fingerprint.
+        device: where a model is loaded.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, was written by a newer version, or the model
+            is another one.
+        PromiseError: the promise is damaged.
+    """
+    home = as_path(folder, "folder")
+    saved = _read_document(home)
+    if model is None:
+        model = _load_model(home, saved.model, device=device)
+    if not isinstance(model, Clip):
+        raise OptionError(f"The model must come from load_model, not {shown(model)}.")
+    if model.fingerprint != saved.model.fingerprint:
+        raise CheckpointError(
+            f"{printable(home)} was saved with another model: its fingerprint is "
+            f"{saved.model.fingerprint[:12]}, this one's {model.fingerprint[:12]}."
+        )
+    tensors = _read_tensors(home, saved, model=model)
+    is_same = model.precision == saved.model.precision
+    return Parts(
+        model=model,
+        classes=saved.classes,
+        template=saved.template,
+        method=_method(saved.method),
+        recipe=saved.views,
+        seed=saved.seed,
+        settings=saved.settings,
+        context=tensors.get("context"),
+        text_features=tensors["text_features"].to(model.log_logit_scale) if is_same else None,
+        promise=read_promise(home / PROMISE) if saved.promise else None,
+    )
+
+
+def _stored(parts: Parts) -> dict[str, Tensor]:
+    found = {"context": parts.context, "text_features": parts.text_features}
+    return {k: v.detach().cpu().contiguous() for k, v in found.items() if v is not None}
+
+
+def _describe(parts: Parts, digest: str, *, weights: bool) -> SavedClassifier:
+    model, method = parts.model, parts.method
+    return SavedClassifier(
+        format=FORMAT,
+        dtpt=dtpt.__version__,
+        classes=parts.classes,
+        template=parts.template,
+        method=SavedMethod(
+            name=method.name, weight=method.lambda_, learning_rate=method.learning_rate
+        ),
+        views=parts.recipe,
+        seed=parts.seed,
+        settings=parts.settings,
+        model=SavedModel(
+            name=model.name,
+            fingerprint=model.fingerprint,
+            precision=model.precision,
+            activation=model.config.activation,
+            weights=weights,
+        ),
+        promise=parts.promise is not None,
+        tensors=digest,
+    )
+
+
+def _method(saved: SavedMethod) -> ResolvedMethod:
+    """Find a method by its name; a strength such as @auto=0.9 stands in the name."""
+    weight = None if "@" in saved.name else saved.weight
+    found = resolve_method(saved.name, lambda_=weight)
+    return replace(found, lambda_=saved.weight, learning_rate=saved.learning_rate)
+
+
+def _check_method(method: ResolvedMethod) -> None:
+    """Refuse a method that its name does not give back."""
+    saved = SavedMethod(name=method.name, weight=method.lambda_, learning_rate=method.learning_rate)
+    try:
+        found = _method(saved)
+    except DtptError as error:
+        raise _own_functions(method) from error
+    if found.method != method.method or _numbers(found) != _numbers(method):
+        raise _own_functions(method)
+
+
+def _numbers(method: ResolvedMethod) -> list[tuple[Any, ...]]:
+    """Return what tells modifiers apart: names, and the numbers inside (`+ts=1.16`)."""
+    return [
+        (m.name, m.learning_rate, *(getattr(f, "keywords", f) for f in (m.logits, m.read_out)))
+        for m in method.modifiers
+    ]
+
+
+def _own_functions(method: ResolvedMethod) -> MethodError:
+    return MethodError(
+        f"{method.name} is not what `dtpt methods` knows by this name, and a file holds no "
+        "functions: make it a plug-in (entry point dtpt.methods), or save another method."
+    )
+
+
+def _read_document(home: Path) -> SavedClassifier:
+    path = home / DOCUMENT
+    if not home.is_dir():
+        raise CheckpointError(f"{printable(home)}: no such folder; Classifier.save makes one.")
+    content = read_json(path)
+    version = content.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise CheckpointError(
+            f"{printable(path)} has format {version}, this dtpt reads {FORMAT}: it was saved by a "
+            f"newer version ({content.get('dtpt')})."
+        )
+    try:
+        return SavedClassifier.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(
+            f"{printable(path)} is damaged: {place or 'content'}: {first['msg']}."
+        ) from error
+
+
+def _read_tensors(home: Path, saved: SavedClassifier, *, model: Clip) -> dict[str, Tensor]:
+    path = home / TENSORS
+    try:
+        data = read_limited(path, MOST_TENSOR_BYTES)
+    except OSError as error:
+        raise CheckpointError(
+            f"{printable(path)} cannot be read: {error.strerror or error}."
+        ) from error
+    if hashlib.sha256(data).hexdigest() != saved.tensors:
+        raise CheckpointError(
+            f"{printable(path)} is damaged or belongs to another {DOCUMENT}: save it again."
+        )
+    try:
+        tensors = load_tensors(data)
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{printable(path)} is no safetensors file: {error}.") from error
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    expected = (len(saved.classes), model.config.embed_dim)
+    if shapes.get("text_features") != expected or set(shapes) - {"context", "text_features"}:
+        raise CheckpointError(f"{printable(path)} does not fit {DOCUMENT}: save it again.")
+    return tensors
+
+
+def _load_model(home: Path, saved: SavedModel, *, device: str) -> Clip:
+    if saved.weights:
+        name = f"local-dir:{home.resolve() / WEIGHTS}"
+    elif saved.name:
+        name = saved.name
+    else:
+        raise CheckpointError(
+            f"{printable(home)} was saved with a model that has no name to load it by: pass it "
+            "(Classifier.load(folder, model)), or save with weights=True."
+        )
+    return load_model(
+        name, device=device, activation=saved.activation, precision=cast(Precision, saved.precision)
+    )
