@@ -1,8 +1,7 @@
-"""The public classifier and `dtpt predict`."""
+"""The public classifier."""
 
 import copy
 import io
-import json
 import pickle
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from PIL import Image
 
 import dtpt
-from dtpt.cli.predict import predict
 from dtpt.errors import ImageError, MethodError, PromptError
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
@@ -83,40 +81,6 @@ def test_two_classes_of_one_name_share_their_probability(tiny_clip, picture):
     got = made.predict(picture)
     assert made.duplicates == (("cat", "Cat"),)
     assert got.probabilities[0] == pytest.approx(got.probabilities[2], abs=1e-6)
-
-
-@pytest.fixture
-def saved_clip(tiny_clip, monkeypatch):
-    monkeypatch.setattr("dtpt.clip.loading.load_model", lambda name, **_: tiny_clip)
-
-
-def test_predict_prints_json_and_fails_softly(saved_clip, picture, tmp_path, capsys):
-    good, bad = tmp_path / "good.png", tmp_path / "bad.jpg"
-    picture.save(good)
-    bad.write_text("text")
-    with pytest.raises(SystemExit) as ended:
-        predict([good, bad, good], classes="cat,dog", views=8, json_=True)
-    assert ended.value.code == 1
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert rows[0] == rows[2]
-    assert set(rows[0]["probabilities"]) == {"cat", "dog"}
-    assert "bad.jpg" in rows[1]["error"]
-
-
-def test_predict_prints_a_table(saved_clip, picture, tmp_path, capsys):
-    picture.save(tmp_path / "x.png")
-    names = tmp_path / "names.txt"
-    names.write_text("cat\n\ndog\n")
-    predict([tmp_path / "x.png"], classes_file=names, views=8, method="tpt+sals")
-    out = capsys.readouterr().out
-    assert "tpt+sals" in out
-    assert "%" in out
-
-
-@pytest.mark.parametrize("given", [{}, {"classes": "a", "classes_file": "b"}])
-def test_predict_needs_exactly_one_class_list(given, tmp_path):
-    with pytest.raises(PromptError, match="--classes"):
-        predict([tmp_path], **given)
 
 
 def test_jpeg_bytes_are_accepted(classifier, picture):
