@@ -14,8 +14,8 @@ def shown(value: object) -> str:
     """Return a wrong value as one short line for a message.
 
     Example:
-        >>> shown("cat"), shown([0] * 99)[-6:]
-        ("'cat'", ' 0, 0…')
+        >>> shown("cat"), shown([0] * 99)[-7:]
+        ("'cat'", '0, 0, …')
     """
     text = " ".join(repr(value).split())
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
