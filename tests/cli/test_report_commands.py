@@ -92,12 +92,45 @@ def test_the_demo_takes_colour_and_line_art_of_the_same_groups(tmp_path: Path) -
         name.replace("openmoji-line/", "openmoji/") for name in quick.dataset if "-line" in name
     ]
     assert colour == line
-    assert len(colour) >= 4
+    assert len(colour) >= 2
     assert (quick.views, quick.seed, quick.output) == (64, (0,), tmp_path / "run")
     assert quick.limit is not None
     full = demo_options(DemoFlags(full=True))
-    assert (full.seed, full.limit, full.output) == ((0, 1, 2), None, Path("demo-output/run"))
+    assert (full.seed, full.limit, full.output) == ((0,), None, Path("demo-output/full-run"))
+    assert len(full.dataset) == 12
     assert set(quick.dataset) < set(full.dataset)
+
+
+def test_the_demo_takes_the_weight_that_the_recorded_run_chooses() -> None:
+    from types import SimpleNamespace
+
+    weights = {
+        ("d-tpt", "openmoji/activities"): 1e7,
+        ("d-tpt", "openmoji-line/activities"): 1e5,
+        ("d-tpt", "openmoji/objects"): 1e4,  # not a set of the quick demo
+    }
+    record = SimpleNamespace(fitted=SimpleNamespace(weights=weights))
+    assert [m for m in demo_options(DemoFlags(), record).method if m.startswith("d-tpt")] == [
+        "d-tpt@1e5",
+        "d-tpt@1e+07",
+    ]
+    assert "d-tpt@1e6" in demo_options(DemoFlags()).method
+
+
+def test_recording_belongs_to_the_full_demo(dtpt, tmp_path) -> None:
+    done = dtpt("demo", "--record", tmp_path / "record.json")
+    assert done.returncode == 2
+    assert "add --full" in done.stderr
+
+
+def test_a_run_that_is_there_is_recorded_without_running(dtpt, five_method_run, tmp_path) -> None:
+    from dtpt.report.recorded import read_record
+
+    file = tmp_path / "record.json"
+    done = dtpt("demo", "--full", "--record", file, "--from", five_method_run)
+    assert done.returncode == 0, done.stderr
+    assert "Recorded 160 pictures" in done.stdout
+    assert read_record(file).model == "tiny"
 
 
 def test_analyze_has_no_positionals_and_room_for_commands(dtpt) -> None:

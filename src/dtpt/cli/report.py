@@ -81,6 +81,8 @@ def show_report(written: "WrittenReport") -> None:
     for part in written.report.parts:
         for verdict in part.verdicts:
             console.print(terminal_verdict(verdict))
+    if written.report.note:
+        console.print(f"\n{written.report.note}", highlight=False, markup=False)
     for remark in written.report.gathered.remarks:
         console.print(Text.assemble(("Note: ", "yellow"), remark))
     for part in written.report.parts:

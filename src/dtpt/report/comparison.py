@@ -82,6 +82,16 @@ class FamilyComparison:
         """Pictures behind every number."""
         return len(next(iter(self.pooled.values())))
 
+    @property
+    def shown(self) -> tuple[Contender, ...]:
+        """Every method once: at the weight that other sets choose, where several were run."""
+        chosen = {c.method for c in self.contenders if c.derived == "chosen"}
+        return tuple(
+            c
+            for c in self.contenders
+            if c.derived == "chosen" or c.method not in chosen or c.derived == "temperature"
+        )
+
     def value(self, contender: Contender, metric: str) -> float:
         """Return a pooled metric, a fraction."""
         return self.drawn[contender.label][metric].estimate

@@ -13,9 +13,11 @@ from dtpt.report.chosen_weights import CHOICE_WORDS
 from dtpt.report.comparison import FamilyComparison, Resampling, compare_families
 from dtpt.report.figures.analysis_figures import analysis_figures
 from dtpt.report.figures.captioned import CaptionedFigure
+from dtpt.report.figures.pooled_reliability import pooled_reliability
 from dtpt.report.figures.run_figures import run_figures
 from dtpt.report.gathering.scored_cells import Condition, Gathered
 from dtpt.report.mistakes import Mistake, mistaken_contenders, shown_method, worst_mistakes
+from dtpt.report.recorded.schema import Record
 from dtpt.report.repeat_commands import report_command, row_command, run_command
 from dtpt.report.tables.cell_draws import CellDraws
 from dtpt.report.tables.means import family_table, prompt_table, set_table
@@ -32,6 +34,7 @@ class ConditionReport:
         condition: Its cells.
         verdicts: What can be said, by family.
         comparisons: The methods of each family on the same pictures.
+        pictures: One for each verdict: reliability of the methods on all pictures of a family.
         pooled: Tables of all pictures of a family together, with intervals.
         differences: Tables of differences to zero-shot and to TPT.
         means: Tables of means, one per family.
@@ -45,6 +48,7 @@ class ConditionReport:
     condition: Condition
     verdicts: tuple[Verdict, ...]
     comparisons: tuple[FamilyComparison, ...]
+    pictures: tuple[CaptionedFigure, ...]
     pooled: tuple[Table, ...]
     differences: tuple[Table, ...]
     means: tuple[Table, ...]
@@ -70,6 +74,8 @@ class Report:
         commands: That make runs and report again.
         date: When the report was made (UTC).
         version: Of dtpt.
+        note: What the reader must know about the verdict; empty for nothing.
+        recorded: A run shown beneath this one.
     """
 
     title: str
@@ -82,6 +88,8 @@ class Report:
     commands: tuple[str, ...]
     date: str
     version: str
+    note: str = ""
+    recorded: Record | None = None
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -102,6 +110,8 @@ def compose(
     intervals: bool = False,
     data_root: Path | None = None,
     title: str = "",
+    note: str = "",
+    recorded: Record | None = None,
 ) -> Report:
     """Compute tables, figures and words of a report.
 
@@ -114,6 +124,8 @@ def compose(
         intervals: Whether tables of means have intervals too.
         data_root: Where the pictures of mistakes are looked for.
         title: Headline; made from models and sets when empty.
+        note: What the reader must know about the verdict.
+        recorded: A run shown beneath this one.
     """
     chosen = resampling or Resampling()
     conditions = gathered.conditions
@@ -145,6 +157,8 @@ def compose(
         ),
         date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         version=_version(),
+        note=note,
+        recorded=recorded,
     )
 
 
@@ -168,6 +182,9 @@ def _part(
         condition=condition,
         verdicts=verdicts(condition, comparisons),
         comparisons=comparisons,
+        pictures=tuple(
+            pooled_reliability(one, key=f"{key}-reliability") for one, key in keys.items()
+        ),
         pooled=tuple(pooled_table(one, key=key) for one, key in keys.items()),
         differences=tuple(
             table for one, key in keys.items() for table in difference_tables(one, prefix=key)

@@ -145,12 +145,8 @@ def _repairs(comparison: FamilyComparison) -> list[str]:
 
 def _candidates(comparison: FamilyComparison) -> list[Contender]:
     """Return the methods made to repair TPT, each once: at the weight that other sets choose."""
-    chosen = {c.method for c in comparison.contenders if c.derived == "chosen"}
-    return [
-        c
-        for c in comparison.contenders
-        if c not in (ZERO_SHOT, TPT, AVERAGED, TEMPERED) and (c.derived or c.method not in chosen)
-    ]
+    told = (ZERO_SHOT, TPT, AVERAGED, TEMPERED)
+    return [c for c in comparison.shown if c not in told]
 
 
 def _price(comparison: FamilyComparison, contender: Contender) -> str:

@@ -13,6 +13,7 @@ from dtpt.report.derived_rows import FittedElsewhere, with_derived_rows
 from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.gathering import gather
 from dtpt.report.page import render_page, run_card
+from dtpt.report.recorded.schema import Record
 from dtpt.report.tables import csv_text, latex, markdown
 
 
@@ -44,6 +45,8 @@ def write_report(
     fitted: FittedElsewhere | None = None,
     data_root: Path | None = None,
     title: str = "",
+    note: str = "",
+    recorded: Record | None = None,
 ) -> WrittenReport:
     """Make the report of some runs.
 
@@ -57,6 +60,8 @@ def write_report(
         fitted: Temperatures and weights from another run; fitted on these runs when not given.
         data_root: Where the pictures of mistakes are looked for; `$DTPT_DATA` when not given.
         title: Headline; made from models and sets when empty.
+        note: What the reader must know about the verdict.
+        recorded: A run shown beneath this one.
 
     Raises:
         ReportError: Runs that must not be put together, nothing to report, or no way to write.
@@ -73,6 +78,8 @@ def write_report(
             intervals=intervals,
             data_root=data_root,
             title=title,
+            note=note,
+            recorded=recorded,
         )
     files = _files(report)
     paths = [_save(folder / name, data) for name, data in files.items()]
@@ -89,7 +96,8 @@ def _files(report: Report) -> dict[str, bytes]:
         "tables.tex": "\n".join(latex(table) for table in tables).encode(),
         "tables.csv": csv_text(tables).encode(),
     }
-    for figure in [*report.figures, *report.analysis_figures]:
+    pictures = [figure for part in report.parts for figure in part.pictures]
+    for figure in [*pictures, *report.figures, *report.analysis_figures]:
         files[f"figures/{figure.key}.svg"] = figure.svg.encode()
     return files
 

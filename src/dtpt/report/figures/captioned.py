@@ -21,6 +21,7 @@ class CaptionedFigure:
         draw: Makes the figure.
         folded: Whether the page shows it only on demand.
         topic: Under which heading it is folded.
+        panels: The same in parts, which a page sets beside or below each other as there is room.
     """
 
     key: str
@@ -30,8 +31,14 @@ class CaptionedFigure:
     draw: Callable[[], Figure]
     folded: bool = False
     topic: str = ""
+    panels: tuple[Callable[[], Figure], ...] = ()
 
     @cached_property
     def svg(self) -> str:
         """The figure as a standalone SVG document, drawn once."""
         return svg_text(self.draw())
+
+    @cached_property
+    def panel_svgs(self) -> tuple[str, ...]:
+        """The parts as SVG documents; the whole where there are no parts."""
+        return tuple(svg_text(draw()) for draw in self.panels) or (self.svg,)

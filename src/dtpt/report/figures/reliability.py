@@ -52,13 +52,17 @@ def reliability_diagram(
 
 
 def reliability_row(
-    panels: Sequence[tuple[str, ReliabilityBins]], *, title: str = ""
+    panels: Sequence[tuple[str, ReliabilityBins]],
+    *,
+    title: str = "",
+    bands: Sequence[CalibratedBand] = (),
 ) -> tuple[Figure, list[AxesPair]]:
     """Draw the diagrams of several methods side by side on common axes.
 
     Args:
         panels: (heading, bins) of each method.
         title: shown above all; empty for none.
+        bands: for each method where a perfectly calibrated model would lie, or nothing.
 
     Returns:
         The figure and its (diagram, histogram) pairs, in the order given.
@@ -78,6 +82,8 @@ def reliability_row(
         _draw_pair(upper, lower, bins=bins, title=heading)
         upper.set_ylabel("" if column else "accuracy")
         lower.set_ylabel("" if column else "share")
+        if bands:
+            _draw_band(upper, bins, band=bands[column])
     add_legend(pairs[0][0], loc="upper left")
     if title:
         figure.suptitle(title, fontsize=10, color=INK)

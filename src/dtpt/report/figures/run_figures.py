@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
 
 from dtpt.data import family_title
-from dtpt.metrics import reliability_bins, risk_coverage_curve
+from dtpt.metrics import ReliabilityBins, reliability_bins, risk_coverage_curve
 from dtpt.report.chosen_weights import shown_contenders
 from dtpt.report.figures.captioned import CaptionedFigure
-from dtpt.report.figures.confidence import confidence_shift
+from dtpt.report.figures.confidence import FloatArray, confidence_shift
 from dtpt.report.figures.pareto import pareto_figure, trade_offs
 from dtpt.report.figures.reliability import reliability_row
 from dtpt.report.figures.risk import risk_coverage_figure
@@ -118,7 +123,12 @@ def _reliability(cells: Sequence[ScoredCell], place: _Place, *, note: str) -> Ca
         lambda: reliability_row(bins)[0],
         place.folded,
         place.shown,
+        tuple(partial(_one_reliability, panel) for panel in bins),
     )
+
+
+def _one_reliability(panel: tuple[str, ReliabilityBins]) -> Figure:
+    return reliability_row([panel])[0]
 
 
 def _risk(cells: Sequence[ScoredCell], place: _Place) -> CaptionedFigure:
@@ -143,6 +153,13 @@ def _risk(cells: Sequence[ScoredCell], place: _Place) -> CaptionedFigure:
     )
 
 
+_Shift = tuple[str, FloatArray, FloatArray, npt.NDArray[np.bool_]]
+
+
+def _one_shift(panel: _Shift) -> Figure:
+    return confidence_shift([panel])[0]
+
+
 def _confidence(cells: Sequence[ScoredCell], place: _Place) -> CaptionedFigure:
     panels = [
         (cell.contender.title, cell.zero_shot_confidence, cell.confidence, cell.correct)
@@ -162,4 +179,5 @@ def _confidence(cells: Sequence[ScoredCell], place: _Place) -> CaptionedFigure:
         lambda: confidence_shift(panels)[0],
         place.folded,
         place.shown,
+        tuple(partial(_one_shift, panel) for panel in panels),
     )

@@ -12,6 +12,7 @@ from dtpt.report.page.settings import (
     dataset_rows,
     environment_facts,
 )
+from dtpt.report.recorded.tables import recorded_tables
 from dtpt.report.tables.markdown import escape_markdown, markdown
 from dtpt.report.tables.table import Table
 
@@ -48,6 +49,7 @@ def run_card(report: Report) -> str:
         "environment_facts": environment_facts,
         "markdown": _markdown,
         "ready": _Ready,
+        "recorded_tables": recorded_tables,
     }
     text = made.get_template("card.md").render(
         report=report,

@@ -23,6 +23,7 @@ from dtpt.report.page.settings import (
     dataset_rows,
     environment_facts,
 )
+from dtpt.report.recorded.tables import recorded_tables
 from dtpt.report.set_titles import set_title
 from dtpt.report.tables import printed_numbers
 from dtpt.report.tables.analysis_tables import analysis_tables
@@ -57,13 +58,15 @@ def _resource(name: str) -> str:
 def _sections(report: Report) -> dict[str, str]:
     """Return the headings by anchor, of all sections that have content."""
     headings = {
-        "run": ("What was run", True),
+        "picture": ("The picture", any(part.pictures for part in report.parts)),
         "results": ("Results", True),
-        "sets": ("Per data set", any(part.sets for part in report.parts)),
+        "recorded": ("Recorded run", report.recorded is not None),
+        "sets": ("Per data set", True),
         "figures": ("Figures", bool(report.figures)),
         "analysis": ("Analysis", report.analysis is not None),
         "mistakes": ("Confident mistakes", any(part.mistakes for part in report.parts)),
         "reading": ("How to read the numbers", True),
+        "run": ("Settings", True),
         "commands": ("Commands", True),
     }
     return {key: heading for key, (heading, there) in headings.items() if there}
@@ -92,6 +95,7 @@ def _environment() -> Environment:
         "environment_facts": environment_facts,
         "groups_by": _groups_by,
         "inline": _inline,
+        "recorded_tables": recorded_tables,
         "percent": lambda share: f"{100 * share:.1f} %",
         "set_title": set_title,
         "svg_width": lambda text: svg_size(text)[0],
@@ -100,16 +104,19 @@ def _environment() -> Environment:
     return made
 
 
-def _inline(captioned: CaptionedFigure, name: str) -> Markup:
-    """Return the markup of a figure; its words are escaped by `inline_svg`."""
-    return Markup(  # noqa: S704 - drawn by us
-        inline_svg(
-            captioned.svg,
-            name=name,
-            title=captioned.title,
-            description=captioned.alternative,
+def _inline(captioned: CaptionedFigure, name: str) -> list[Markup]:
+    """Return the markup of a figure, part by part; its words are escaped by `inline_svg`."""
+    return [
+        Markup(  # noqa: S704 - drawn by us
+            inline_svg(
+                svg,
+                name=f"{name}p{place}" if place else name,
+                title=captioned.title,
+                description=captioned.alternative if not place else "",
+            )
         )
-    )
+        for place, svg in enumerate(captioned.panel_svgs)
+    ]
 
 
 def _groups_by(items: Iterable[Any], attribute: str) -> list[tuple[str, list[Any]]]:
