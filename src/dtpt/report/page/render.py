@@ -112,7 +112,7 @@ def _inline(captioned: CaptionedFigure, name: str) -> list[Markup]:
                 svg,
                 name=f"{name}p{place}" if place else name,
                 title=captioned.title,
-                description=captioned.alternative if not place else "",
+                description="Described with the first part." if place else captioned.alternative,
             )
         )
         for place, svg in enumerate(captioned.panel_svgs)
