@@ -103,7 +103,8 @@ def test_report_says_what_was_run_and_how_to_run_it_again(written: WrittenReport
         assert part in text
     names = {path.name for path in written.files}
     assert {"index.html", "card.md", "tables.md", "tables.tex", "tables.csv"} <= names
-    assert sum(path.suffix == ".svg" for path in written.files) == len(written.report.figures)
+    drawn = len(written.report.figures) + len(written.report.parts[0].pictures)
+    assert sum(path.suffix == ".svg" for path in written.files) == drawn
     card = written.card.read_text("utf-8")
     assert "## Limits" in card
     assert "| D-TPT (λ = 10⁵) |" in card

@@ -24,7 +24,7 @@ def confidence_shift(
         panels: (heading, confidence before, confidence after, whether the answer after is right).
         title: Shown above all; empty for none.
     """
-    figure = new_figure(max(2.2 * len(panels) + 0.2, 3.2), 2.9, top=0.75 if title else 0.52)
+    figure = new_figure(max(2.2 * len(panels) + 0.2, 2.7), 2.9, top=0.75 if title else 0.52)
     row = figure.subplots(
         1, len(panels), sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12}
     )[0]

@@ -67,7 +67,7 @@ def reliability_row(
     Returns:
         The figure and its (diagram, histogram) pairs, in the order given.
     """
-    figure = new_figure(max(2.05 * len(panels) + 0.3, 3.2), 3.6, top=0.62 if title else 0.34)
+    figure = new_figure(max(2.05 * len(panels) + 0.3, 2.6), 3.6, top=0.62 if title else 0.34)
     grid = figure.subplots(
         2,
         len(panels),
