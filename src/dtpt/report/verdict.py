@@ -115,7 +115,7 @@ def _tuning(comparison: FamilyComparison) -> list[str]:
         more="moves confidence further from accuracy, by",
         less="moves confidence closer to accuracy, by",
     )
-    second = f"{change}, to {now:.1f}" if change else "leaves the gap to confidence as it was"
+    second = f"{change}, to {now:.1f}" if change else "leaves its distance to confidence as it was"
     joint = "but" if accuracy.better == TPT.label and gap.better == ZERO_SHOT.label else "and"
     return [f"{first}, {joint} {second}."]
 

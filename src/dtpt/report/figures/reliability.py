@@ -145,7 +145,7 @@ def _draw_band(axes: Axes, bins: ReliabilityBins, *, band: CalibratedBand) -> No
         ecolor=INK,
         elinewidth=1.0,
         capsize=2.0,
-        label="calibrated: 90 %",
+        label="by chance",
     )
 
 
