@@ -14,6 +14,8 @@ from dtpt.analysis.study_files import study_json
 from dtpt.cli.analyze_basis import basis_tables
 from dtpt.cli.study_output import WIDTH
 from dtpt.errors import RunError
+from dtpt.report.figures.studies import basis_figure
+from dtpt.report.figures.svg import svg_text
 from dtpt.runs import EvalOptions, evaluate
 
 
@@ -141,3 +143,9 @@ def test_processes_give_the_same_answers(tmp_path, tiny_clip, pictures):
     )
     assert alone.families == together.families
     assert np.isfinite(alone.datasets[0].invariance[0].largest_move)
+
+
+def test_its_figure_has_one_panel_per_family_and_names_its_curves(study):
+    figure = basis_figure(study)
+    assert len(figure.axes) == len(study.families)
+    assert "mean text" in svg_text(figure)

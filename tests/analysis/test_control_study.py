@@ -10,6 +10,8 @@ from dtpt.analysis.controls_options import ControlsOptions
 from dtpt.cli.analyze_controls import control_tables
 from dtpt.cli.study_output import WIDTH
 from dtpt.errors import MethodError
+from dtpt.report.figures.studies import controls_figure
+from dtpt.report.figures.svg import svg_text
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +83,9 @@ def test_what_has_no_strength_of_its_own_is_refused(chosen, tiny_clip, pictures,
     options = chosen.model_copy(update={"method": (name,)})
     with pytest.raises(MethodError, match="cannot be given a strength"):
         study_controls(options, model=tiny_clip, datasets=[pictures])
+
+
+def test_its_figure_has_one_panel_per_family_and_names_its_curves(study):
+    figure = controls_figure(study)
+    assert len(figure.axes) == len(study.families)
+    assert "smaller steps" in svg_text(figure)

@@ -14,6 +14,8 @@ from dtpt.analysis.views_options import ViewsOptions
 from dtpt.cli.analyze_views import view_tables
 from dtpt.cli.study_output import WIDTH
 from dtpt.errors import RunError
+from dtpt.report.figures.studies import dial_figure
+from dtpt.report.figures.svg import svg_text
 from dtpt.runs import EvalOptions, evaluate
 
 
@@ -142,3 +144,9 @@ def test_a_set_without_a_readable_picture_is_refused(chosen, tiny_clip, own_pict
     options = chosen.model_copy(update={"output": tmp_path / "bad", "max_failures": 1.0})
     with pytest.raises(RunError, match="no picture could be read"):
         study_views(options, model=tiny_clip, datasets=[own_pictures])
+
+
+def test_its_figure_has_one_panel_per_family_and_names_its_curves(study):
+    figure = dial_figure(study)
+    assert len(figure.axes) == len(study.families)
+    assert "zero-shot" in svg_text(figure)

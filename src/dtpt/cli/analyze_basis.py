@@ -36,6 +36,7 @@ def basis(*, flags: BasisFlags | None = None, as_json: AsJson = False) -> None:
     options = (flags or BasisFlags()).options(BasisOptions)
     from dtpt.analysis.basis_study import study_basis
     from dtpt.cli.study_output import publish, resumable
+    from dtpt.report.figures.studies import basis_figure
 
     with resumable(options.output):
         study = study_basis(options)
@@ -44,6 +45,7 @@ def basis(*, flags: BasisFlags | None = None, as_json: AsJson = False) -> None:
         options.output,
         name="basis",
         tables=basis_tables,
+        figure=basis_figure,
         as_json=as_json,
         quiet=options.quiet,
     )

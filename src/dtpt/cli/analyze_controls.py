@@ -35,6 +35,7 @@ def controls(*, flags: ControlsFlags | None = None, as_json: AsJson = False) -> 
     options = (flags or ControlsFlags()).options(ControlsOptions)
     from dtpt.analysis.control_study import study_controls
     from dtpt.cli.study_output import publish, resumable
+    from dtpt.report.figures.studies import controls_figure
 
     with resumable(options.output):
         study = study_controls(options)
@@ -43,6 +44,7 @@ def controls(*, flags: ControlsFlags | None = None, as_json: AsJson = False) -> 
         options.output,
         name="controls",
         tables=control_tables,
+        figure=controls_figure,
         as_json=as_json,
         quiet=options.quiet,
     )

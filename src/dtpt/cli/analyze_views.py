@@ -35,6 +35,7 @@ def views(*, flags: ViewsFlags | None = None, as_json: AsJson = False) -> None:
     options = (flags or ViewsFlags()).options(ViewsOptions)
     from dtpt.analysis.view_study import study_views
     from dtpt.cli.study_output import publish, resumable
+    from dtpt.report.figures.studies import dial_figure
 
     with resumable(options.output):
         study = study_views(options)
@@ -43,6 +44,7 @@ def views(*, flags: ViewsFlags | None = None, as_json: AsJson = False) -> None:
         options.output,
         name="views",
         tables=view_tables,
+        figure=dial_figure,
         as_json=as_json,
         quiet=options.quiet,
     )

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.table import Table
 
+from dtpt.files import write_atomically
 from dtpt.metrics import METRICS, Comparison
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
     from dtpt.analysis.estimates import Estimate
@@ -60,19 +62,25 @@ def publish(
     *,
     name: str,
     tables: Callable[[Study], "Iterable[RenderableType]"],
+    figure: "Callable[[Study], Figure] | None" = None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Save a study and print its tables, or its JSON."""
+    """Save a study, and its figure where it has one, and print its tables, or its JSON."""
     from dtpt.analysis.study_files import save_study, study_json
 
-    path = save_study(study, folder, name=name)
+    written = [save_study(study, folder, name=name)]
+    if figure is not None:
+        from dtpt.report.figures.svg import svg_text
+
+        written.append(folder / f"{name}.svg")
+        write_atomically(written[-1], svg_text(figure(study)).encode())
     if as_json:
         print(study_json(study))
     else:
         _print(tables(study))
     if not quiet:
-        print(f"Wrote {path}", file=sys.stderr)
+        print(f"Wrote {', '.join(map(str, written))}", file=sys.stderr)
 
 
 def _print(parts: "Iterable[RenderableType]") -> None:

@@ -1,0 +1,124 @@
+"""One figure for each study of `dtpt analyze`: the dial, the controls, the basis.
+
+Every figure has one panel per family of data sets, one below the other, so that it can be read on a
+phone. Bands are 95 % intervals over draws of the pictures.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtpt.analysis.basis_study import BasisStudy, FamilyBases
+from dtpt.analysis.control_study import ControlStudy, FamilyControls
+from dtpt.analysis.estimates import Estimate
+from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
+from dtpt.report.figures.style import (
+    GOLD,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    add_legend_beside,
+    looks_for,
+    new_figure,
+    tidy,
+)
+
+WIDTH, HEIGHT = 4.8, 3.4
+GAP = "confidence − accuracy (%)"
+BASIS_LOOKS = {
+    "own": (INK, "o"),
+    "random 0": (GREY, "s"),
+    "random 1": (GOLD, "^"),
+    "gap": (PURPLE, "D"),
+    "mean text": (ORANGE, "P"),
+}
+
+Family = TypeVar("Family", FamilyViews, FamilyControls, FamilyBases)
+
+
+def dial_figure(study: ViewStudy) -> Figure:
+    """Draw the signed gap over the share of views from which the answer is read."""
+    return _panels(study.families, _draw_dial, labels=("views read out (%)", GAP))
+
+
+def _draw_dial(axes: Axes, family: FamilyViews) -> None:
+    most = max(row.setting.views for row in family.rows)
+    dial = [r for r in family.rows if r.setting.share is not None and r.setting.views == most]
+    looks = looks_for((row.setting.method, None) for row in dial)
+    for method in dict.fromkeys(row.setting.method for row in dial):
+        own = sorted((r for r in dial if r.setting.method == method), key=_read)
+        x, gaps = [_read(row) for row in own], [row.estimates["signed_gap"] for row in own]
+        look = looks[method, None]
+        low, high = [100 * gap.low for gap in gaps], [100 * gap.high for gap in gaps]
+        axes.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
+        y = [100 * gap.value for gap in gaps]
+        axes.plot(x, y, color=look.colour, marker=look.marker, markersize=4, label=method)
+    axes.axhline(0, color=INK, linewidth=0.8)
+
+
+def _read(row: SettingRow) -> float:
+    return 100 * (row.setting.share or 0.0)
+
+
+def controls_figure(study: ControlStudy) -> Figure:
+    """Draw accuracy over signed gap: smaller steps, regularisers, and random directions."""
+    return _panels(study.families, _draw_controls, labels=(GAP, "accuracy (%)"))
+
+
+def _draw_controls(axes: Axes, family: FamilyControls) -> None:
+    curve = _plane(point.estimates for point in family.curve)
+    axes.plot(*curve, color=INK, marker="o", markersize=4, label="smaller steps")
+    looks = looks_for((row.method, None) for row in family.rows)
+    for (method, _), look in looks.items():
+        points = _plane(row.estimates for row in family.rows if row.method == method)
+        axes.plot(
+            *points,
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.dash,
+            linewidth=0.9,
+            markersize=5,
+            label=method,
+        )
+
+
+def _plane(points: Iterable[Mapping[str, Estimate]]) -> tuple[list[float], list[float]]:
+    """Return signed gaps and accuracies, in percent."""
+    found = [(100 * p["signed_gap"].value, 100 * p["accuracy"].value) for p in points]
+    return [gap for gap, _ in found], [accuracy for _, accuracy in found]
+
+
+def basis_figure(study: BasisStudy) -> Figure:
+    """Draw D-TPT's signed gap over λ, one curve for every basis."""
+    return _panels(study.families, _draw_basis, labels=("λ of D-TPT", GAP))
+
+
+def _draw_basis(axes: Axes, family: FamilyBases) -> None:
+    for name, (colour, marker) in BASIS_LOOKS.items():
+        own = sorted((r for r in family.rows if r.basis == name), key=lambda r: r.weight)
+        x, y = [r.weight for r in own], [100 * r.estimates["signed_gap"].value for r in own]
+        axes.plot(x, y, color=colour, marker=marker, markersize=5, label=name)
+    axes.set_xscale("log")
+
+
+def _panels(
+    families: Sequence[Family],
+    draw: Callable[[Axes, Family], None],
+    *,
+    labels: tuple[str, str],
+) -> Figure:
+    """Return one panel per family, one below the other, with one legend."""
+    figure = new_figure(WIDTH, HEIGHT * len(families))
+    column = figure.subplots(len(families), 1, squeeze=False)[:, 0]
+    figure.subplots_adjust(hspace=0.4)
+    for axes, family in zip(column, families, strict=True):
+        draw(axes, family)
+        count = sum(pictures for _, pictures in family.sets)
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        axes.set_title(f"{family.family}, {count:,} pictures")
+        tidy(axes, grid="both")
+    add_legend_beside(figure, column[0])
+    return figure
