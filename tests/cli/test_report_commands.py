@@ -141,3 +141,22 @@ def test_analyze_has_no_positionals_and_room_for_commands(dtpt) -> None:
     refused = dtpt("analyze", "--dataset", "openmoji", "--views", "0")
     assert refused.returncode == 2
     assert "--views is '0'" in refused.stderr
+
+
+def test_methods_of_a_run_are_compared_in_one_table(dtpt, five_method_run) -> None:
+    done = dtpt("methods", "--compare", five_method_run, "--json")
+    found = json.loads(done.stdout)
+    assert len(found["methods"]) == 12  # five methods and a temperature in two families
+    assert {"family", "label", "values", "image_passes", "text_passes"} <= set(found["methods"][0])
+    done = dtpt("methods", "--compare", five_method_run)
+    assert "TPT + temperature" in done.stdout
+    assert "seconds per picture for all its methods" in done.stdout
+
+
+def test_floors_of_a_table_of_the_paper_are_printed(dtpt) -> None:
+    done = dtpt("reproduce", "table4", "--floors")
+    assert done.returncode == 0, done.stderr
+    assert "3.00–3.54" in done.stdout
+    assert "21.25" in done.stdout
+    found = json.loads(dtpt("reproduce", "table1", "--floors", "--json").stdout)
+    assert len(found["RN50/openai"]) == 11

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -11,10 +12,20 @@ if TYPE_CHECKING:
 
 
 def methods(
-    *, json_: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False
+    *,
+    compare: Annotated[
+        Path | None, Parameter(help="Run whose methods are compared: what each gives and costs.")
+    ] = None,
+    json_: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False,
 ) -> None:
     """List the methods, their default lambdas and what they cost per picture."""
     from dtpt.methods import known_methods
+
+    if compare is not None:
+        from dtpt.cli.methods_compare import compare_methods
+
+        compare_methods(compare, as_json=json_)
+        return
 
     rows = [_row(name, method) for name, method in known_methods().items()]
     if json_:

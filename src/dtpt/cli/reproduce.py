@@ -39,6 +39,9 @@ class ReproduceFlags(Flags):
     partial: Annotated[
         Switch, Parameter(help="Do what can be done with the weights and pictures that are here.")
     ] = None
+    floors: Annotated[
+        Switch, Parameter(help="Only say how much of the paper's ECE is chance at its sizes.")
+    ] = None
     dry_run: Annotated[
         Switch, Parameter(help="Only say what would be run and what it would cost.")
     ] = None
@@ -62,6 +65,7 @@ def reproduce(
         flags: The options.
         as_json: Print tables and what is missing as JSON.
     """
+    from dtpt.cli.reproduce_floors import show_floors
     from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
 
     given = flags or ReproduceFlags()
@@ -74,6 +78,9 @@ def reproduce(
         datasets=options.dataset if "dataset" in named else (),
         methods=options.method if "method" in named else (),
     )
+    if given.floors:
+        show_floors(part, as_json=as_json)
+        return
     missing = find_missing(part, options.data_root, context=options.context)
     ready = available(part, missing)
     if not as_json:
