@@ -79,5 +79,5 @@ def seconds_per_picture(sources: Sequence[Source]) -> float | None:
     if not sessions or any(session.get("seconds") is None for session in sessions):
         return None
     cells = max(len(source.run.cells) / len(source.spec.datasets) for source in sources)
-    rows = sum(session["rows"] for session in sessions)
-    return float(sum(session["seconds"] for session in sessions)) / (rows / cells)
+    seconds, rows = (sum(float(s[name]) for s in sessions) for name in ("seconds", "rows"))
+    return seconds * cells / rows
