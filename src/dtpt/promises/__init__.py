@@ -8,7 +8,16 @@ of hits, and a threshold that keeps errors among the given answers rare. NumPy o
 """
 
 from dtpt.promises.fitting import Fit, Levels, SetKind, Statement, fit, state
-from dtpt.promises.judging import Judged, Splits, cross_fit, judge, random_splits
+from dtpt.promises.judging import (
+    Judged,
+    Splits,
+    cross_fit,
+    cross_fits,
+    judge,
+    judge_both,
+    random_splits,
+    together,
+)
 from dtpt.promises.promise import Basis, Promise, Subject, as_promise, read_promise
 from dtpt.promises.splitting import Labelled, hash_shares, temperature_part
 
@@ -25,11 +34,14 @@ __all__ = [
     "Subject",
     "as_promise",
     "cross_fit",
+    "cross_fits",
     "fit",
     "hash_shares",
     "judge",
+    "judge_both",
     "random_splits",
     "read_promise",
     "state",
     "temperature_part",
+    "together",
 ]

@@ -108,10 +108,13 @@ class Scored:
         return cls(confidence, lac_scores(p), aps_scores(p, ranked=ranked))
 
     @classmethod
-    def of(cls, rows: Labelled, temperature: float, *, ranked: bool = False) -> Self:
+    def of(cls, rows: Labelled, temperature: float) -> Self:
         """Score labelled pictures."""
         return cls.at(
-            rows.log_probabilities, temperature, predictions=rows.predictions, ranked=ranked
+            rows.log_probabilities,
+            temperature,
+            predictions=rows.predictions,
+            ranked=rows.is_ranked,
         )
 
     def take(self, chosen: IntArray) -> "Scored":

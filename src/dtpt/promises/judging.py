@@ -91,8 +91,25 @@ def judge(found: Fit, rows: Labelled, *, sets: SetKind = "lac") -> Judged:
         >>> judged.coverage, judged.mean_size, judged.share_answered, judged.error
         (1.0, 1.5, 0.5, 0.0)
     """
+    return judge_scored(found, Scored.of(rows, found.temperature), rows=rows, sets=sets)
+
+
+def judge_both(found: Fit, rows: Labelled) -> tuple[Judged, Judged]:
+    """Judge a promise with LAC and with APS sets.
+
+    Example:
+        >>> numbers = Fit(
+        ...     temperature=1, lac=0.5, aps=0.9, threshold=0.6, given=90, wrong=1, bound=0.05
+        ... )
+        >>> rows = Labelled.of(np.log([[0.5, 0.3, 0.2]]), [1], predictions=[0])
+        >>> [judged.mean_size for judged in judge_both(numbers, rows)]
+        [1.0, 3.0]
+    """
     scored = Scored.of(rows, found.temperature)
-    return judge_scored(found, scored, rows=rows, sets=sets)
+    return (
+        judge_scored(found, scored, rows=rows, sets="lac"),
+        judge_scored(found, scored, rows=rows, sets="aps"),
+    )
 
 
 def judge_scored(found: Fit, scored: Scored, *, rows: Labelled, sets: SetKind = "lac") -> Judged:
@@ -112,6 +129,18 @@ def cross_fit(
 ) -> Judged:
     """Fit on one half of the pictures, judge the other, and the other way round.
 
+    Raises:
+        PromiseError: a half cannot carry a promise.
+    """
+    fitted = cross_fits(rows, ids, levels=levels)
+    return together([judge(found, others, sets=sets) for found, others in fitted])
+
+
+def cross_fits(
+    rows: Labelled, ids: Sequence[str], *, levels: Levels
+) -> tuple[tuple[Fit, Labelled], ...]:
+    """Return, for both halves, the numbers that one gives and the pictures of the other.
+
     Halves are by hash of the ids: the same pictures for every method.
 
     Raises:
@@ -119,13 +148,12 @@ def cross_fit(
     """
     names = np.asarray(ids, dtype=np.object_)
     half = hash_shares(names, "halves") < 0.5
-    parts = []
-    for fitted_on in (half, ~half):
-        chosen = rows.take(fitted_on)
-        early = temperature_part(names[fitted_on])
-        found = fit(chosen.take(early), chosen.take(~early), levels=levels)
-        parts.append(judge(found, rows.take(~fitted_on), sets=sets))
-    return together(parts)
+    found = []
+    for mine in (half, ~half):
+        chosen, early = rows.take(mine), temperature_part(names[mine])
+        numbers = fit(chosen.take(early), chosen.take(~early), levels=levels)
+        found.append((numbers, rows.take(~mine)))
+    return tuple(found)
 
 
 def together(parts: Sequence[Judged]) -> Judged:
@@ -185,7 +213,7 @@ def random_splits(rows: Labelled, *, splits: int, levels: Levels, seed: int = 0)
         PromiseError: half of the pictures cannot carry a promise.
     """
     draws = np.random.default_rng(seed)
-    ranked = rows.ranked()  # sorted once instead of in every split
+    ranked = rows.ranked()
     check_labelled(rows.take(np.arange(1)), rows)
     found = [_one_split(ranked, draws.permutation(len(rows)), levels=levels) for _ in range(splits)]
     columns = np.array(found, dtype=np.float64).T
@@ -198,7 +226,7 @@ def _one_split(rows: Labelled, order: IntArray, *, levels: Levels) -> tuple[floa
     early, late = np.split(order[:half], [round(half * TEMPERATURE_SHARE)])
     first, second = rows.take(early), rows.take(late)
     temperature = temperature_of(first)
-    scored = Scored.of(rows, temperature, ranked=True)
+    scored = Scored.of(rows, temperature)
     apart = scored.confidence[early]
     found = fit_scored(temperature, apart, tested=scored.take(late), rows=second, levels=levels)
     lac, aps = (judge_scored(found, scored, rows=rows, sets=kind) for kind in ("lac", "aps"))

@@ -24,11 +24,13 @@ class Labelled:
         log_probabilities: (n, C), to the digits that runs store.
         labels: (n,) true classes.
         predictions: (n,) predicted classes.
+        is_ranked: whether the classes of each row are numbered by falling probability.
     """
 
     log_probabilities: Stored
     labels: IntArray
     predictions: IntArray
+    is_ranked: bool = False
 
     @classmethod
     def of(
@@ -69,7 +71,8 @@ class Labelled:
     def ranked(self) -> "Labelled":
         """Return the same answers with the classes of each row numbered by falling probability.
 
-        No temperature changes that order, and no score depends on the numbering.
+        No temperature changes that order, and no score depends on the numbering; what is asked many
+        times is then sorted once.
         """
         order = falling(self.log_probabilities)  # (n, C)
         place = np.argsort(order, axis=1)
@@ -78,12 +81,16 @@ class Labelled:
             np.take_along_axis(self.log_probabilities, order, axis=1),
             place[row, self.labels],
             place[row, self.predictions],
+            is_ranked=True,
         )
 
     def take(self, chosen: BoolArray | IntArray) -> "Labelled":
         """Return some of the pictures."""
         return Labelled(
-            self.log_probabilities[chosen], self.labels[chosen], self.predictions[chosen]
+            self.log_probabilities[chosen],
+            self.labels[chosen],
+            self.predictions[chosen],
+            is_ranked=self.is_ranked,
         )
 
 

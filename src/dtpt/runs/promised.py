@@ -81,12 +81,9 @@ def labelled(run: "Run", cell: "Cell") -> tuple[npt.NDArray[np.object_], Labelle
 
     Raises:
         RunError: rows were stored without all probabilities.
-        PromiseError: there are no rows yet.
     """
     ids, log_probabilities = run.probabilities(cell)
     rows = run.rows_of(cell)
-    if len(rows) == 0:
-        raise PromiseError(f"{run.path} has no rows of {cell.label} on {cell.dataset} yet.")
     return ids, Labelled.of(log_probabilities, rows.labels, predictions=rows.predictions)
 
 

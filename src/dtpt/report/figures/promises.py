@@ -7,7 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.methods import method_title
-from dtpt.promises import Splits
+from dtpt.metrics import risk_coverage_curve
+from dtpt.promises import Judged, Splits
+from dtpt.report.figures.risk import risk_coverage_figure
 from dtpt.report.figures.style import GREY, INK, Variant, looks_for, new_figure, tidy
 
 Checked = tuple[Variant, Splits]
@@ -49,3 +51,30 @@ def kept_promises_figure(checked: Sequence[Checked]) -> tuple[Figure, tuple[Axes
     for axes in (left, middle, right):
         tidy(axes, grid="x")
     return figure, (left, middle, right)
+
+
+def promised_risk_figure(
+    judged: Sequence[tuple[Variant, str, Judged]], *, error: float
+) -> tuple[Figure, Axes]:
+    """Draw error against share answered, with the promised level and where thresholds stop.
+
+    Args:
+        judged: ((method, λ) for the look, legend text, judged pictures).
+        error: promised share of wrong answers.
+
+    Returns:
+        The figure and its axes; after the curves come the level and one ring per method that
+        answers anything.
+    """
+    curves = [
+        (variant, text, risk_coverage_curve(found.confidence, ~found.wrong))
+        for variant, text, found in judged
+    ]
+    figure, axes = risk_coverage_figure(curves)
+    axes.axhline(error, color=INK, linewidth=0.9, linestyle="--")
+    looks = looks_for(variant for variant, _, _ in judged)
+    for variant, _, found in judged:
+        if found.answered.any():
+            point = [found.share_answered], [found.error]
+            axes.plot(*point, "o", markersize=9, fillstyle="none", color=looks[variant].colour)
+    return figure, axes
