@@ -16,6 +16,7 @@ from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.figures.pooled_reliability import pooled_reliability
 from dtpt.report.figures.run_figures import run_figures
 from dtpt.report.gathering.scored_cells import Condition, Gathered
+from dtpt.report.kept_promises import PromiseReport, promise_report
 from dtpt.report.mistakes import Mistake, mistaken_contenders, shown_method, worst_mistakes
 from dtpt.report.recorded.schema import Record
 from dtpt.report.repeat_commands import report_command, row_command, run_command
@@ -40,6 +41,7 @@ class ConditionReport:
         means: Tables of means, one per family.
         sets: (family, one table per metric) over the sets.
         figures: Of its runs.
+        promises: Whether promises fitted on one half of a set hold on the other.
         mistakes: The most confident ones.
         mistakes_of: Method and λ they belong to, in words.
         rows: (row title, command) of each row of the tables of means.
@@ -54,6 +56,7 @@ class ConditionReport:
     means: tuple[Table, ...]
     sets: tuple[tuple[str, tuple[Table, ...]], ...]
     figures: tuple[CaptionedFigure, ...]
+    promises: PromiseReport
     mistakes: tuple[Mistake, ...]
     mistakes_of: str
     rows: tuple[tuple[str, str], ...]
@@ -90,6 +93,11 @@ class Report:
     version: str
     note: str = ""
     recorded: Record | None = None
+
+    @property
+    def promise_figures(self) -> tuple[CaptionedFigure, ...]:
+        """Those of promises, of all parts."""
+        return tuple(figure for part in self.parts for figure in part.promises.figures)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -192,6 +200,7 @@ def _part(
         means=means,
         sets=_set_tables(condition, prefix=prefix, draws=draws, intervals=intervals),
         figures=tuple(run_figures(condition, means, prefix=prefix)),
+        promises=promise_report(condition, prefix=prefix),
         mistakes=tuple(worst_mistakes(gathered, condition, data_root=data_root)),
         mistakes_of=_mistakes_of(condition),
         rows=tuple(

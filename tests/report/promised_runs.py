@@ -1,0 +1,53 @@
+"""A run written by hand whose rows hold all their probabilities."""
+
+from pathlib import Path
+
+import numpy as np
+from handmade import dataset, write_run
+
+from dtpt.runs import open_run
+from dtpt.runs.probabilities import pack
+from dtpt.runs.store import Answer, SampleInfo, Store
+
+METHODS = (("zero-shot", None), ("d-tpt", 1e5), ("d-tpt", 1e6))
+CLASSES = ("cat", "dog", "bird", "sea_lion")
+
+
+def write_probabilities(folder: Path, *, samples: int = 400, keep: bool = True, seed: int = 0):
+    """A run whose rows hold all probabilities, right about as often as they say."""
+    run = write_run(
+        folder,
+        [dataset("zoo", samples=samples, methods=METHODS, classes=4)],
+        lambda cell, index: (True, 0.5),
+        done=lambda cell, index: "",
+        classes=CLASSES,
+    )
+    with open_run(run) as empty:
+        spec = empty.spec
+    rng = np.random.default_rng(seed)
+    with Store(run / "run.sqlite", spec) as store:
+        store.begin_session({"environment": {"threads": 1}})
+        for index in range(samples):
+            logits = 5 * rng.normal(size=4)
+            label = int((logits + rng.gumbel(size=4)).argmax())
+            said = answer(logits, label=label, keep=keep)
+            sample = SampleInfo("zoo", f"picture-{index:05d}", label=label)
+            store.write(sample, dict.fromkeys(spec.cells(), said))
+    return run
+
+
+def answer(logits, *, label, keep):
+    log_p = logits - np.logaddexp.reduce(logits)
+    p = np.exp(log_p)
+    best = int(p.argmax())
+    return Answer(
+        prediction=best,
+        confidence=float(p[best]),
+        entropy=float(-(p * log_p).sum()),
+        p_label=float(p[label]),
+        sum_squares=float((p * p).sum()),
+        top5=((best, float(p[best])),),
+        zero_shot_prediction=best,
+        zero_shot_confidence=float(p[best]),
+        log_probabilities=pack(log_p) if keep else None,
+    )
