@@ -80,7 +80,8 @@ def test_page_is_one_file_that_loads_nothing(written: WrittenReport) -> None:
 def test_every_figure_has_a_title_and_words(written: WrittenReport) -> None:
     found = outline(written.page.read_text("utf-8"))
     pictures = [a for tag, a in found.attributes if tag == "svg"]
-    shown = [*written.report.figures, *written.report.parts[0].pictures]
+    report = written.report
+    shown = [*report.figures, *report.promise_figures, *report.parts[0].pictures]
     assert len(pictures) == sum(len(figure.panel_svgs) for figure in shown) > 8
     ids = {a["id"] for _, a in found.attributes if a.get("id")}
     for attributes in pictures:
@@ -103,8 +104,9 @@ def test_report_says_what_was_run_and_how_to_run_it_again(written: WrittenReport
         assert part in text
     names = {path.name for path in written.files}
     assert {"index.html", "card.md", "tables.md", "tables.tex", "tables.csv"} <= names
-    drawn = len(written.report.figures) + len(written.report.parts[0].pictures)
-    assert sum(path.suffix == ".svg" for path in written.files) == drawn
+    report = written.report
+    drawn = [*report.figures, *report.promise_figures, *report.parts[0].pictures]
+    assert sum(path.suffix == ".svg" for path in written.files) == len(drawn)
     card = written.card.read_text("utf-8")
     assert "## Limits" in card
     assert "| D-TPT (λ = 10⁵) |" in card
