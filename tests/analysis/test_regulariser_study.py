@@ -6,7 +6,7 @@ from dtpt.analysis.regulariser_study import class_list, study_regularisers
 from dtpt.analysis.regularisers_options import RegularisersOptions
 from dtpt.cli.analyze_regularisers import regulariser_tables
 from dtpt.data.named_sets import PAPER_SETS, catalog_entry
-from dtpt.errors import MethodError, UnknownName
+from dtpt.errors import MethodError, PromptError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,20 @@ def test_tables_name_every_list(study):
     assert "tiny" in title
     assert list(table.columns[0].cells) == ["eurosat", "dtd"]
     assert len(table.columns) == 5
+
+
+def test_a_list_that_the_model_cannot_take_is_left_out_with_the_reason(make_clip, monkeypatch):
+    lists = {"long": ("word " * 90, "cat"), "short": ("cat", "dog")}
+    monkeypatch.setattr("dtpt.analysis.regulariser_study.expand_names", tuple)
+    monkeypatch.setattr("dtpt.analysis.regulariser_study.class_list", lists.get)
+    options = RegularisersOptions(dataset="long,short", method="c-tpt,o-tpt", quiet=True)
+    found = study_regularisers(options, model=make_clip())
+    assert [entry.class_list for entry in found.lists] == ["short"]
+    assert "tokens" in found.left_out["long"]
+    assert any("Without long" in str(part) for part in regulariser_tables(found))
+    alone = options.model_copy(update={"dataset": ("long",)})
+    with pytest.raises(PromptError, match="tokens"):
+        study_regularisers(alone, model=make_clip())
 
 
 def test_wrong_names_are_refused(tiny_clip):

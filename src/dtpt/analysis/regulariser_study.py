@@ -1,6 +1,5 @@
 """One direction? The first steps of all regularisers on many class lists, without a picture."""
 
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ from dtpt.data import load_dataset
 from dtpt.data.dataset import prompt_name
 from dtpt.data.loading import expand_names
 from dtpt.data.named_sets import NAMED_SETS, catalog_entry
-from dtpt.methods import ResolvedMethod, resolve_method
+from dtpt.errors import PromptError
+from dtpt.methods import resolve_method
 from dtpt.prompts import PromptSet, load_context
 from dtpt.runs.progress import make_reporter
 from dtpt.runs.replica import torch_threads
@@ -31,12 +31,14 @@ class RegulariserStudy:
         fingerprint: of the model.
         template: the prompt.
         lists: one entry per class list.
+        left_out: class lists whose prompts the model cannot take, with the reason.
     """
 
     model: str
     fingerprint: str
     template: str
     lists: tuple[GradientAgreement, ...]
+    left_out: dict[str, str]
 
 
 def study_regularisers(
@@ -52,17 +54,29 @@ def study_regularisers(
     lists = {name: class_list(name) for name in names}  # wrong names are told first
     methods = [resolve_method(name) for name in options.method]
     loaded = model if model is not None else _load(options)
+    found: list[GradientAgreement] = []
+    left_out: dict[str, str] = {}
     with ExitStack() as stack:
         stack.enter_context(torch_threads(options.threads or 1))
         told = make_reporter(quiet=options.quiet)
         stack.callback(told.close)
         title = "class lists"
         told.start(title, len(lists), done=0)
-        found = []
-        for agreement in _agreements(loaded, lists, options=options, methods=methods):
-            found.append(agreement)
+        for name, classes in lists.items():
+            try:
+                tuner = Tuner(loaded, _prompts(loaded, classes, options=options))
+            except PromptError as error:
+                left_out[name] = str(error)
+            else:
+                found.append(
+                    gradient_agreement(tuner, methods, model=options.model, class_list=name)
+                )
             told.advance(title)
-    return RegulariserStudy(options.model, loaded.fingerprint, options.template, tuple(found))
+    if not found:
+        raise PromptError(next(iter(left_out.values())))
+    return RegulariserStudy(
+        options.model, loaded.fingerprint, options.template, tuple(found), left_out
+    )
 
 
 def class_list(name: str) -> tuple[str, ...]:
@@ -88,15 +102,6 @@ def _load(options: RegularisersOptions) -> "Clip":
     )
 
 
-def _agreements(
-    model: "Clip",
-    lists: dict[str, tuple[str, ...]],
-    *,
-    options: RegularisersOptions,
-    methods: Sequence[ResolvedMethod],
-) -> Iterator[GradientAgreement]:
+def _prompts(model: "Clip", classes: tuple[str, ...], *, options: RegularisersOptions) -> PromptSet:
     context = load_context(options.context) if options.context else None
-    for name, classes in lists.items():
-        prompts = PromptSet.build(model, classes, template=options.template, context=context)
-        tuner = Tuner(model, prompts)
-        yield gradient_agreement(tuner, methods, model=options.model, class_list=name)
+    return PromptSet.build(model, classes, template=options.template, context=context)

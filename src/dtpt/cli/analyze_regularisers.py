@@ -54,6 +54,8 @@ def regulariser_tables(study: "RegulariserStudy") -> "Iterator[RenderableType]":
     pairs = [(pair.first, pair.second) for pair in study.lists[0].pairs]
     for start in range(0, len(pairs), PER_TABLE):
         yield _table(study.lists, pairs[start : start + PER_TABLE])
+    for name, reason in study.left_out.items():
+        yield f"Without {name}: {reason}"
     yield "50 % of the signs agree by chance; a cosine of 1 is the same step up to its strength."
 
 
