@@ -5,9 +5,14 @@ import pytest
 from live_server import LIMITS, png, running
 from PIL import Image
 
+import dtpt
+from dtpt.cli.serve import serve
 from dtpt.data import load_dataset
+from dtpt.errors import PromiseError
 from dtpt.metrics import binomial_interval
+from dtpt.promises import Levels
 from dtpt.runs import EvalOptions, evaluate, open_run
+from dtpt.runs.promised import one_cell, promise_of
 from dtpt.web.answering import Playground
 from dtpt.web.evidence import RunEvidence
 
@@ -41,7 +46,11 @@ def run(tiny_clip, tmp_path_factory):
 @pytest.fixture(scope="module")
 def informed(tiny_clip, run):
     sources = [RunEvidence(run)]
-    playground = Playground(tiny_clip, name="tiny", limits=LIMITS, evidence=sources)
+    with open_run(run) as opened:
+        made = promise_of(opened, one_cell(opened, "tpt"), levels=Levels(error=0.8))
+    playground = Playground(
+        tiny_clip, name="tiny", limits=LIMITS, evidence=sources, promises=[made]
+    )
     with running(playground) as found:
         yield found
 
@@ -92,6 +101,44 @@ def test_another_model_has_none(make_clip, run):
         assert all(found == [] for _, found in ask(other).values())
 
 
+def promises(server, **change):
+    status, answer = server.predict(png(), {**SETTINGS, "show": ["evidence"], **change})
+    assert status == 200, answer
+    return {one["method"]: one["promise"] for one in answer["answers"]}
+
+
+def test_a_promise_says_what_the_classifier_says_with_it(informed, tiny_clip):
+    (made,) = informed.service.playground.promises
+    expected = dtpt.Classifier(tiny_clip, CLASSES, method="tpt", views=4, promise=made).predict(
+        png()
+    )
+    found = promises(informed)
+    assert found["zero-shot"] is None
+    assert found["d-tpt"] is None
+    said = found["tpt"]
+    assert said["confidence"] == expected.calibrated_confidence
+    assert said["prediction_set"] == list(expected.prediction_set)
+    assert said["is_answered"] is expected.is_answered
+    assert (said["pictures"], said["coverage"], said["error"]) == (120, 0.9, 0.8)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"classes": CLASSES[::-1]}, {"views": 5}, {"dropped": [2]}, {"methods": ["tpt+sals"]}],
+)
+def test_a_promise_is_silent_about_anything_else(informed, change):
+    assert set(promises(informed, **change).values()) == {None}
+
+
+def test_a_promise_for_another_model_is_refused_at_the_start(informed, tmp_path):
+    (made,) = informed.service.playground.promises
+    made.save(tmp_path / "promise.json")
+    with pytest.raises(PromiseError, match=r"promise\.json is for the model tiny"):
+        serve(model="pocket", port=0, promise=[tmp_path / "promise.json"], device="cpu")
+
+
 def test_the_server_names_its_sources(informed, server):
-    assert len(informed.get("/v1/models")["evidence"]) == 1
+    about = informed.get("/v1/models")
+    assert len(about["evidence"]) == 1
+    assert about["promises"][0].startswith("tpt on ")
     assert server.get("/v1/models")["evidence"] == []

@@ -14,8 +14,10 @@ from live_server import Running, png, running
 
 import dtpt
 from dtpt.data.openmoji_art import OpenMojiRef
+from dtpt.promises import Basis, Fit, Levels, Promise
 from dtpt.web.answering import Playground
 from dtpt.web.limits import Limits
+from dtpt.web.presets import class_lists
 from dtpt.web.schemas import Evidence
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -54,16 +56,31 @@ class Sure:
 
     names = ("made-up set",)
 
-    def about(self, setup, *, method, lambda_, confidence):
-        if method != "tpt":
+    def about(self, subject, confidence):
+        if subject.method != "tpt":
             return []
         share = {"least_confidence": 0.5, "most_confidence": 0.8, "low": 0.3, "high": 0.5}
         return [Evidence(source="made-up set", right=40, count=100, **share)]
 
 
+def promise_about_tpt(pocket):
+    classes = class_lists()["openmoji/animals-nature"][1]
+    about = dtpt.Classifier(pocket, classes, method="tpt", views=16).subject
+    numbers = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.999}
+    counts = {"seed": 0, "pictures": 400, "temperature_pictures": 100}
+    return Promise(
+        subject=about,
+        basis=Basis(dataset="made-up set", fingerprint="", run="", **counts),
+        levels=Levels(),
+        fit=Fit(**numbers, given=100, wrong=0, bound=0.03),
+        promised=(),
+    )
+
+
 @pytest.fixture(scope="module")
 def live(pocket) -> Iterator[Running]:
-    with running(Held(pocket, name="pocket", limits=Limits(), evidence=[Sure()])) as found:
+    known = {"evidence": [Sure()], "promises": [promise_about_tpt(pocket)]}
+    with running(Held(pocket, name="pocket", limits=Limits(), **known)) as found:
         yield found
 
 
@@ -169,6 +186,9 @@ def test_evidence_is_told_in_words_or_its_absence_is(page, answered):
     assert "Of 100 answers of TPT on made-up set" in told
     assert "40 were right (95 % interval 30 % to 50 %)" in told
     assert "is higher than that supports" in told
+    assert "calibrated" in told
+    assert "No answer: only from a calibrated confidence of" in told
+    assert "At least 90 % of such sets hold the truth: fox" in told
     answered(lambda: take(page, png(120, 90)))
     assert "No evidence for such a picture" in page.locator("#evidence").inner_text()
 

@@ -283,15 +283,36 @@ class Classifier:
         """Add what the promise, if there is one, says about a prediction."""
         if self.promise is None:
             return prediction
-        logs = torch.log_softmax(outcome.logits.cpu().double(), dim=-1).numpy()  # (C,)
-        said = self.promise.state(logs[None], predictions=[prediction.index])
-        order = np.argsort(-logs, kind="stable")
+        confidence, members, answered = promised_about(
+            self.promise, outcome.logits, index=prediction.index
+        )
         return replace(
             prediction,
-            calibrated_confidence=float(said.confidence[0]),
-            prediction_set=tuple(self.classes[k] for k in order if said.members[0, k]),
-            is_answered=bool(said.answered[0]),
+            calibrated_confidence=confidence,
+            prediction_set=tuple(self.classes[k] for k in members),
+            is_answered=answered,
         )
+
+
+def promised_about(
+    promise: Promise, logits: Tensor, *, index: int
+) -> tuple[float, tuple[int, ...], bool]:
+    """Say what a promise makes of one answer of its own subject (see `Promise.check`).
+
+    Args:
+        promise: about the method and class list that answered.
+        logits: (C,) behind the answer.
+        index: the class that was answered.
+
+    Returns:
+        The calibrated confidence, the classes of the set with the most probable first, and whether
+        the promise on errors covers the answer.
+    """
+    logs = torch.log_softmax(logits.cpu().double(), dim=-1).numpy()  # (C,)
+    said = promise.state(logs[None], predictions=[index])
+    order = np.argsort(-logs, kind="stable")
+    members = tuple(int(k) for k in order if said.members[0, k])
+    return float(said.confidence[0]), members, bool(said.answered[0])
 
 
 def _names(classes: Sequence[str]) -> tuple[str, ...]:

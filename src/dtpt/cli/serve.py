@@ -28,6 +28,10 @@ def serve(
         list[Path] | None,
         Parameter(negative="", help="Runs that say how often such answers were right."),
     ] = None,
+    promise: Annotated[
+        list[Path] | None,
+        Parameter(negative="", help="Files of `dtpt calibrate`: what may be relied on."),
+    ] = None,
     device: Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     threads: Annotated[int | None, Parameter(help="Of torch on the CPU.")] = None,
     waiting: Annotated[int, Parameter(help="Requests that may wait; more get 503.")] = 8,
@@ -41,14 +45,7 @@ def serve(
     Pictures that are sent stay in memory. One JSON line per request goes to standard output.
     Stop it with Ctrl-C or SIGTERM.
     """
-    try:
-        import fastapi  # noqa: F401
-        import python_multipart  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise DtptError(
-            f"dtpt serve needs more packages ({error}): pip install 'dtpt[serve]'"
-        ) from None
+    _require_packages()
     from dtpt.web.limits import checked_limits
     from dtpt.web.security import access
     from dtpt.web.server import listen, start
@@ -64,11 +61,23 @@ def serve(
             device=device,
             threads=threads,
             evidence=evidence or [],
+            promises=promise or [],
             limits=limits,
             access=access(host, port, names=allow_host or (), token=token),
             write=(lambda _: None) if quiet else _print_line,
             ready=lambda: _announce(address, model, browser=open_),
         )
+
+
+def _require_packages() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import python_multipart  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise DtptError(
+            f"dtpt serve needs more packages ({error}): pip install 'dtpt[serve]'"
+        ) from None
 
 
 def _print_line(line: str) -> None:

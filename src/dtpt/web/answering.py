@@ -10,6 +10,7 @@ import mmap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -23,13 +24,14 @@ from dtpt.images import open_image, pixel_digest
 from dtpt.methods import ResolvedMethod, method_title, resolve_method
 from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
+from dtpt.promises import Promise, Subject
 from dtpt.prompts import PromptSet
 from dtpt.tuning import Episode, Outcome, Tuner, TuningSettings, views_needed
 from dtpt.views import ViewRecipe, make_views
 from dtpt.views.thumbnails import contact_sheet
 from dtpt.web.cache import BoundedCache, own_pages
 from dtpt.web.commands import commands
-from dtpt.web.evidence import EvidenceSource, SetUp
+from dtpt.web.evidence import EvidenceSource, promised
 from dtpt.web.limits import Limits, check_picture, check_settings
 from dtpt.web.refusals import Refusal
 from dtpt.web.schemas import (
@@ -39,6 +41,7 @@ from dtpt.web.schemas import (
     Picture,
     PredictAnswer,
     PredictSettings,
+    Promised,
     View,
 )
 from dtpt.web.words import moved_words
@@ -77,6 +80,13 @@ class Seen:
         return len(self.values) + len(self.sheet or b"") + 3 * mmap.PAGESIZE
 
 
+class _Known(TypedDict):
+    """The parts of an answer that tell how far it can be trusted."""
+
+    evidence: list[Evidence] | None
+    promise: Promised | None
+
+
 @dataclass(frozen=True)
 class _Question:
     """Settings, resolved."""
@@ -104,6 +114,7 @@ class Playground:
         name: as given to `load_model`.
         limits: of requests and of memory.
         evidence: what is known about answers of some confidence.
+        promises: calibrated confidence, sets and answers for what they are about.
     """
 
     def __init__(
@@ -113,11 +124,13 @@ class Playground:
         name: str,
         limits: Limits,
         evidence: Sequence[EvidenceSource] = (),
+        promises: Sequence[Promise] = (),
     ) -> None:
         self.model = model
         self.name = name
         self.limits = limits
         self.evidence = tuple(evidence)
+        self.promises = tuple(promises)
         self.seen: BoundedCache[str, Seen] = BoundedCache(most=limits.cache_bytes)
         self._tuners: BoundedCache[str, Tuner] = BoundedCache(most=limits.class_lists)
 
@@ -238,31 +251,40 @@ class Playground:
             title=method_title(method.name, outcome.lambda_),
             lambda_=outcome.lambda_,
             words=moved_words(self.model, prompts, context=outcome.context) if tuned else None,
-            evidence=self._known(question, outcome, confidence=answer.confidence, seen=seen)
-            if question.wants("evidence")
-            else None,
+            **self._known(question, outcome, prompts=prompts, seen=seen),
         )
 
     def _known(
-        self, question: _Question, outcome: Outcome, *, confidence: float, seen: Seen
-    ) -> list[Evidence]:
+        self, question: _Question, outcome: Outcome, *, prompts: PromptSet, seen: Seen
+    ) -> _Known:
         """Ask the sources; they know nothing of other views or of pictures of another kind."""
         settings = question.settings
+        if not question.wants("evidence"):
+            return {"evidence": None, "promise": None}
         if settings.dropped or seen.remark:
-            return []
-        setup = SetUp(
+            return {"evidence": [], "promise": None}
+        subject = self._subject(question, outcome, prompts=prompts)
+        confidence = float(outcome.probabilities.max())
+        said = [one for source in self.evidence for one in source.about(subject, confidence)]
+        promise = promised(self.promises, subject, outcome=outcome, classes=settings.classes)
+        return {"evidence": said, "promise": promise}
+
+    def _subject(self, question: _Question, outcome: Outcome, *, prompts: PromptSet) -> Subject:
+        """Return what an answer is about, as a `Classifier` of the same settings would."""
+        recipe = question.recipe.model_copy(update={"count": question.settings.views})
+        return Subject(
+            model=self.name,
             fingerprint=self.model.fingerprint,
-            classes=tuple(settings.classes),
-            template=settings.template,
-            recipe=question.recipe.model_copy(update={"count": settings.views}),
-            tuning=question.tuning,
+            precision=self.model.precision,
+            method=outcome.method.name,
+            lambda_=outcome.lambda_,
+            learning_rate=outcome.method.learning_rate,
+            template=prompts.template,
+            context=None,
+            classes=prompts.names,
+            views=recipe.model_dump(mode="json"),
+            tuning=question.tuning.model_dump(mode="json"),
         )
-        name, weight = outcome.method.name, outcome.lambda_
-        return [
-            statement
-            for source in self.evidence
-            for statement in source.about(setup, method=name, lambda_=weight, confidence=confidence)
-        ]
 
 
 def _resolve(settings: PredictSettings) -> _Question:

@@ -1,4 +1,7 @@
-"""What is known about answers of a given confidence, from finished runs of the same set-up."""
+"""What is known about an answer: how others of its confidence turned out, and what is promised.
+
+Both hold only for the very same subject: model, method, weight, class list, prompt, views, tuning.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,26 +11,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dtpt.classifier.classifier import promised_about
 from dtpt.metrics import binomial_interval
+from dtpt.promises import Promise, Subject
 from dtpt.runs import open_run
-from dtpt.runs.spec import RunSpec
-from dtpt.tuning.settings import TuningSettings
-from dtpt.views import ViewRecipe
-from dtpt.web.schemas import Evidence
+from dtpt.runs.promised import subject_of
+from dtpt.tuning import Outcome
+from dtpt.web.schemas import Evidence, Promised
 
 NEAREST = 100  # answers that a statement is made of
 LEAST = 30  # fewer say too little
-
-
-@dataclass(frozen=True)
-class SetUp:
-    """Everything that must be the same for an old answer to say something about a new one."""
-
-    fingerprint: str
-    classes: tuple[str, ...]
-    template: str
-    recipe: ViewRecipe
-    tuning: TuningSettings
 
 
 class EvidenceSource(Protocol):
@@ -38,9 +31,7 @@ class EvidenceSource(Protocol):
         """What it knows about, for people."""
         ...
 
-    def about(
-        self, setup: SetUp, *, method: str, lambda_: float | None, confidence: float
-    ) -> list[Evidence]:
+    def about(self, subject: Subject, confidence: float) -> list[Evidence]:
         """Return what is known about an answer; nothing if nothing fits."""
         ...
 
@@ -50,9 +41,7 @@ class _Answers:
     """The answers of one method on one data set of a run."""
 
     dataset: str
-    setup: SetUp
-    method: str
-    lambda_: float | None
+    subject: Subject
     confidence: npt.NDArray[np.float64]
     correct: npt.NDArray[np.bool_]
 
@@ -71,63 +60,34 @@ class RunEvidence:
 
     def __init__(self, path: Path) -> None:
         with open_run(path) as run:
-            cells = [cell for cell in run.cells if cell.seed == run.spec.seeds[0]]
-            self._answers = []
-            for cell in cells:
-                rows = run.rows_of(cell)
-                setup = _setup(run.spec, cell.dataset, classes=run.classes(cell.dataset))
-                self._answers.append(
-                    _Answers(
-                        cell.dataset,
-                        setup,
-                        cell.method,
-                        cell.lambda_,
-                        rows.confidence,
-                        rows.correct,
-                    )
-                )
+            first = [cell for cell in run.cells if cell.seed == run.spec.seeds[0]]
+            self._answers = [
+                _Answers(cell.dataset, subject_of(run, cell), rows.confidence, rows.correct)
+                for cell in first
+                for rows in (run.rows_of(cell),)
+            ]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The run's data sets."""
         return tuple(dict.fromkeys(answers.dataset for answers in self._answers))
 
-    def about(
-        self, setup: SetUp, *, method: str, lambda_: float | None, confidence: float
-    ) -> list[Evidence]:
-        """Return one statement per data set that was answered in the same set-up."""
+    def about(self, subject: Subject, confidence: float) -> list[Evidence]:
+        """Return one statement per data set that was answered in the same way."""
         return [
             _near(answers, confidence)
             for answers in self._answers
-            if (answers.method, answers.lambda_) == (method, lambda_)
-            and same_setup(answers.setup, setup)
-            and len(answers.confidence) >= LEAST
+            if len(answers.confidence) >= LEAST and _same(answers.subject, subject)
         ]
 
 
-def _setup(spec: RunSpec, dataset: str, *, classes: Sequence[str]) -> SetUp:
-    return SetUp(
-        fingerprint=spec.model.fingerprint,
-        classes=tuple(classes),
-        template=spec.template if spec.context is None else "",  # a trained context has no words
-        recipe=ViewRecipe.model_validate(spec.dataset(dataset).views),
-        tuning=TuningSettings.model_validate(spec.tuning),
-    )
+def _same(first: Subject, second: Subject) -> bool:
+    """Tell whether answers compare; the order of the classes does not matter."""
+    return not _by_name(first).differences(_by_name(second))
 
 
-def same_setup(first: SetUp, second: SetUp) -> bool:
-    """Tell whether two set-ups give the same answers; the order of the classes does not matter."""
-    return (
-        first.fingerprint == second.fingerprint
-        and first.template == second.template
-        and first.recipe == second.recipe
-        and first.tuning == second.tuning
-        and _plain(first.classes) == _plain(second.classes)
-    )
-
-
-def _plain(classes: Sequence[str]) -> list[str]:
-    return sorted(name.replace("_", " ") for name in classes)
+def _by_name(subject: Subject) -> Subject:
+    return subject.model_copy(update={"classes": tuple(sorted(subject.classes))})
 
 
 def _near(answers: _Answers, confidence: float) -> Evidence:
@@ -145,3 +105,27 @@ def _near(answers: _Answers, confidence: float) -> Evidence:
         low=low,
         high=high,
     )
+
+
+def promised(
+    promises: Sequence[Promise], subject: Subject, *, outcome: Outcome, classes: Sequence[str]
+) -> Promised | None:
+    """Return what the first promise that is about this subject says; None if none is."""
+    for promise in promises:
+        if promise.subject.differences(subject):
+            continue
+        index = int(outcome.probabilities.argmax())
+        confidence, members, answered = promised_about(promise, outcome.logits, index=index)
+        return Promised(
+            source=promise.basis.dataset,
+            pictures=promise.basis.pictures,
+            confidence=confidence,
+            prediction_set=[classes[k] for k in members],
+            is_answered=answered,
+            coverage=promise.levels.coverage,
+            error=promise.levels.error,
+            level=promise.levels.confidence,
+            threshold=promise.fit.threshold,
+            assumption=promise.assumption,
+        )
+    return None

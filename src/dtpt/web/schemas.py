@@ -60,6 +60,21 @@ class Evidence(_Record):
     high: float
 
 
+class Promised(_Record):
+    """What a promise says about an answer: see `dtpt calibrate`."""
+
+    source: Annotated[str, Field(description="The data set that it rests on.")]
+    pictures: Annotated[int, Field(description="Labelled pictures that it rests on.")]
+    confidence: Annotated[float, Field(description="Calibrated, of the answer.")]
+    prediction_set: Annotated[list[str], Field(description="Classes that are not ruled out.")]
+    is_answered: Annotated[bool, Field(description="Whether the promise on errors covers it.")]
+    coverage: Annotated[float, Field(description="Share of sets that hold the truth, at least.")]
+    error: Annotated[float, Field(description="Share of wrong ones among the answers given.")]
+    level: Annotated[float, Field(description="How sure the promise on errors is.")]
+    threshold: Annotated[float | None, Field(description="Least confidence of an answer.")]
+    assumption: Annotated[str, Field(description="Under which all of it holds.")]
+
+
 class Word(_Record):
     """A tuned token of the template: how far it moved, what is near now, what it moved towards."""
 
@@ -78,6 +93,7 @@ class MethodAnswer(Choice):
     lambda_: Annotated[float | None, Field(serialization_alias="lambda")]
     words: list[Word] | None = None
     evidence: list[Evidence] | None = None
+    promise: Promised | None = None
 
 
 class View(_Record):
@@ -177,6 +193,7 @@ class ServerOut(_Record):
     models: list[ModelOut]
     limits: dict[str, float]
     evidence: Annotated[list[str], Field(description="Data sets of the runs given at the start.")]
+    promises: Annotated[list[str], Field(description="Methods and data sets of the promises.")]
 
 
 class MethodOut(_Record):

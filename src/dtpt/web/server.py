@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dtpt.clip.loading import load_model
-from dtpt.errors import DtptError
+from dtpt.clip.model import Clip
+from dtpt.errors import DtptError, PromiseError
+from dtpt.files import printable
+from dtpt.promises import Promise, read_promise
 from dtpt.web.answering import Playground
 from dtpt.web.app import Service, build_app, make_service
 from dtpt.web.evidence import RunEvidence
@@ -62,6 +65,7 @@ def start(
     device: str,
     threads: int | None,
     evidence: Sequence[Path],
+    promises: Sequence[Path],
     limits: Limits,
     access: Access,
     write: Write,
@@ -75,6 +79,7 @@ def start(
         device: as for `load_model`.
         threads: of torch on the CPU; None leaves torch's choice.
         evidence: runs that say how often answers were right.
+        promises: files of `dtpt calibrate`.
         limits: of requests and of memory.
         access: who may ask.
         write: takes one log line per request.
@@ -84,13 +89,32 @@ def start(
         if threads < 1:
             raise DtptError(f"--threads is {threads}; expected 1 or more.")
         torch.set_num_threads(threads)
-    sources = [RunEvidence(path) for path in evidence]
+    sources, given = [RunEvidence(path) for path in evidence], _read(promises)
     loaded = load_model(model, device=device)
+    _check(given, loaded)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     for remark in loaded.remarks:
         logging.getLogger("dtpt.web").warning(remark)
-    service = make_service(Playground(loaded, name=model, limits=limits, evidence=sources))
+    playground = Playground(
+        loaded, name=model, limits=limits, evidence=sources, promises=list(given.values())
+    )
+    service = make_service(playground)
     make_server(service, access=access, write=write, ready=ready).run(sockets=[listener])
+
+
+def _read(paths: Sequence[Path]) -> dict[Path, Promise]:
+    return {path: read_promise(path) for path in paths}
+
+
+def _check(promises: Mapping[Path, Promise], model: Clip) -> None:
+    """Refuse promises that could never be kept here: those about another model."""
+    for path, promise in promises.items():
+        if promise.subject.fingerprint != model.fingerprint:
+            raise PromiseError(
+                f"{printable(path)} is for the model {promise.subject.model} "
+                f"({promise.subject.fingerprint[:12]}…), not for {model.fingerprint[:12]}…: "
+                "give the --model that it was made with."
+            )
 
 
 def make_server(

@@ -3,9 +3,11 @@
 import { byId, h, percent } from "./dom.js";
 import { shownAnswer } from "./store.js";
 
+const NAMES = 8; // of a set, before "and … more"
+
 /**
  * @param {ReturnType<import("./store.js").makeStore>} store
- * @param {{evidence: string[]}} server
+ * @param {{evidence: string[], promises: string[]}} server
  */
 export function mountEvidence(store, server) {
   store.on(["answer", "chosen"], ({ answer, chosen }) => {
@@ -14,7 +16,9 @@ export function mountEvidence(store, server) {
     const shown = shownAnswer({ answer, chosen });
     byId("evidence").replaceChildren(
       h("p", { class: "hint" }, "A model is ", h("em", {}, "calibrated"), " when answers with 80 % confidence are right 80 % of the time. Only answers whose truth is known can show that."),
-      ...(shown.evidence.length ? shown.evidence.map((known) => statement(known, shown)) : [nothing(server, shown, answer)]));
+      ...(shown.promise ? [promise(shown.promise, shown, answer)] : []),
+      ...(shown.evidence.length ? shown.evidence.map((known) => statement(known, shown)) : []),
+      ...(shown.promise || shown.evidence.length ? [] : [nothing(server, shown, answer)]));
   });
 }
 
@@ -31,12 +35,34 @@ function statement(known, shown) {
       + `(95 % interval ${percent(known.low, 0)} to ${percent(known.high, 0)}). ${judgement}`));
 }
 
+/** What may be relied on: calibrated confidence, whether an answer is given, the set. */
+function promise(made, shown, answer) {
+  const names = made.prediction_set.slice(0, NAMES).join(", ");
+  const more = made.prediction_set.length > NAMES ? ` and ${made.prediction_set.length - NAMES} more` : "";
+  return h("div", { class: "evidence", id: "promise" },
+    h("p", { class: "big" }, `${percent(made.confidence, 0)} `, h("span", {}, "calibrated")),
+    h("div", {},
+      h("p", {}, `What ${percent(shown.confidence, 0)} of ${shown.title} is worth, going by ${made.pictures.toLocaleString("en")} labelled pictures of ${made.source}. `,
+        h("strong", {}, made.is_answered ? "Answered: " : "No answer: "), reliance(made)),
+      h("p", {}, `At least ${percent(made.coverage, 0)} of such sets hold the truth: `, h("strong", {}, names), `${more} (${made.prediction_set.length} of ${answer.classes.length} classes).`),
+      h("p", { class: "hint" }, `If: ${made.assumption}`)));
+}
+
+function reliance(made) {
+  const least = percent(1 - made.error, 0);
+  if (made.is_answered) return `at least ${least} of the answers given like this are right (promised with ${percent(made.level, 0)} confidence).`;
+  if (made.threshold === null) return `this promise could not show any confidence from which ${least} are right.`;
+  return `only from a calibrated confidence of ${percent(made.threshold, 0)} on is it promised that ${least} are right.`;
+}
+
 function nothing(server, shown, answer) {
   if (answer.picture.remark) {
     return h("p", {}, h("strong", {}, "No evidence for such a picture. "), "It is not of the model’s kind, so answers about other pictures say nothing about it.");
   }
-  const why = server.evidence.length
-    ? `The runs of this server (${server.evidence.join(", ")}) do not have ${shown.title} with this model, sentence, class list and these views.`
-    : "The server was started without a run to draw on.";
-  return h("p", {}, h("strong", {}, "No evidence for this model and class list. "), why, " Evaluate one with ", h("code", {}, "dtpt eval"), " and start ", h("code", {}, "dtpt serve --evidence RUN"), ".");
+  const known = [...server.evidence, ...server.promises];
+  const why = known.length
+    ? `What this server was given (${known.join(", ")}) is not about ${shown.title} with this model, sentence, class list and these views.`
+    : "The server was started without a run or a promise to draw on.";
+  return h("p", {}, h("strong", {}, "No evidence for this model and class list. "), why, " Make some with ", h("code", {}, "dtpt eval"), " and ",
+    h("code", {}, "dtpt calibrate"), "; then ", h("code", {}, "dtpt serve --evidence RUN --promise FILE"), ".");
 }
