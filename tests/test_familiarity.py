@@ -81,7 +81,7 @@ def test_statistics_are_shares_and_one_spread():
 
 
 def test_predictions_carry_the_remark(pocket, tmp_path, capsys):
-    from dtpt.cli.predict import predict
+    from dtpt.cli.predict import PredictFlags, predict
 
     noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
     prediction = dtpt.Classifier(pocket, ["cat", "dog"], method="zero-shot").predict(noise)
@@ -90,9 +90,10 @@ def test_predictions_carry_the_remark(pocket, tmp_path, capsys):
     written = io.BytesIO()
     Image.fromarray(noise).save(written, "PNG")
     path.write_bytes(written.getvalue())
-    predict([path], classes="cat,dog", method="zero-shot", json_=True)
+    flags = PredictFlags(classes="cat,dog", method="zero-shot")
+    predict([path], flags=flags, as_json=True)
     assert json.loads(capsys.readouterr().out)["remark"] == prediction.remark
-    predict([path], classes="cat,dog", method="zero-shot")
+    predict([path], flags=flags)
     assert "does not look like" in capsys.readouterr().err
 
 

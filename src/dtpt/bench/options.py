@@ -8,7 +8,9 @@ from cyclopts import Parameter
 from dtpt.errors import BenchmarkError
 from dtpt.methods import PAPER_METHODS
 
-Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")]
+Json = Annotated[
+    bool, Parameter(name="--json", negative=(), show_default=False, help="Print JSON.")
+]
 Threads = Annotated[int | None, Parameter(help="torch threads; its own choice when not given.")]
 Repeat = Annotated[int, Parameter(help="Repetitions of each way, in turns; the best counts.")]
 

@@ -189,7 +189,7 @@ def _table(title: str, heads: Iterable[str], *, rows: Iterable[list[str]]) -> Ta
     longest = max((len(row[0]) for row in lines), default=0)
     table.add_column(first, min_width=longest)  # labels are never cut
     for head in others:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", overflow="fold")
     for row in lines:
         table.add_row(*row)
     return table

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from dtpt.cli.completion import offer_datasets
+from dtpt.cli.flags import AsJson
+
 if TYPE_CHECKING:
     from dtpt.data.check import DatasetReport, DatasetSummary
 
 app = App(name="datasets", help="List the data sets; check what is on disk.")
 
 DataRoot = Annotated[Path | None, Parameter(name="--data-root", env_var="DTPT_DATA")]
-AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 
 _EXIT_CODES = {"complete": 0, "partial": 1, "missing": 2}
 _SHOWN = 10  # lines of a list before "and n more"
@@ -41,9 +43,9 @@ def list_all(*, data_root: DataRoot = None, as_json: AsJson = False) -> None:
 
 @app.command
 def check(
-    name: str,
+    name: Annotated[str, Parameter(completer=offer_datasets)],
     *,
-    deep: Annotated[bool, Parameter(negative=())] = False,
+    deep: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:

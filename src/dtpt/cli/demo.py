@@ -1,15 +1,19 @@
 """`dtpt demo`: the paper's comparison with the embedded model on the embedded benchmark."""
 
+import json
+import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from dtpt.cli.flags import Flags, Switch, flags_of
+from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
 from dtpt.runs.options import EvalOptions
 
 if TYPE_CHECKING:
+    from dtpt.report import WrittenReport
     from dtpt.report.figures.captioned import CaptionedFigure
     from dtpt.report.recorded import Record
 
@@ -47,7 +51,7 @@ class DemoFlags(Flags):
     ] = None
 
 
-def demo(*, flags: DemoFlags | None = None) -> None:
+def demo(*, flags: DemoFlags | None = None, as_json: AsJson = False) -> None:
     """Compare the paper's five methods on emoji, in colour and as line art, in about two minutes.
 
     Colour drawings stand for the paper's fine-grained sets, line art for its natural shifts. The
@@ -56,23 +60,35 @@ def demo(*, flags: DemoFlags | None = None) -> None:
 
     Args:
         flags: The options.
+        as_json: Print every number of the tables, one record each, and the list of files.
     """
+    from dtpt.cli.report import report_document
+
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        written = _demonstrate(flags or DemoFlags())
+    if as_json:
+        document = report_document(written) if written is not None else {}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _demonstrate(flags: DemoFlags) -> "WrittenReport | None":
+    """Run, report and compare with the record; return the report, if one was made."""
     from dtpt.report.recorded import load_record
 
-    started = time.monotonic()
-    given = flags or DemoFlags()
-    _check_flags(given)
+    started, written = time.monotonic(), None
+    _check_flags(flags)
     record = load_record()
-    if given.from_run is None:
-        folder = _evaluate(given, record)
-        _report(given, folder, record=record)
+    if flags.from_run is None:
+        folder = _evaluate(flags, record)
+        written = _report(flags, folder, record=record)
     else:
-        folder = given.from_run
-    if given.full:
-        _settle(given, folder, record=record)
+        folder = flags.from_run
+    if flags.full:
+        _settle(flags, folder, record=record)
     elif record is not None:
         _show_record(record)
     print(f"Done in {time.monotonic() - started:.0f} seconds.")
+    return written
 
 
 def demo_options(flags: DemoFlags, record: "Record | None" = None) -> EvalOptions:
@@ -130,7 +146,7 @@ def _announce(options: EvalOptions, *, full: bool) -> None:
     print(f"Every answer is stored in {options.output}; the same command resumes.", flush=True)
 
 
-def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:
+def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> "WrittenReport":
     from dtpt.cli.report import show_report
     from dtpt.report import write_report
 
@@ -145,6 +161,7 @@ def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:
         title=f"{options.model} on emoji, in colour and as line art",
     )
     show_report(written)
+    return written
 
 
 def _settle(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:

@@ -87,28 +87,38 @@ def _tell_failures(run: "Run") -> None:
 
 
 def print_table(run: "Run", results: "Sequence[MethodResult]") -> None:
-    """Print mean ± standard deviation over seeds, in the paper's units."""
-    from rich.table import Table
+    """Print mean ± standard deviation over seeds, in the paper's units.
 
-    from dtpt.cli.output import wide_console
+    Where names and numbers do not fit beside each other, every data set has a table of its own.
+    """
+    from dtpt.cli.output import fits, fitting_tables, wide_console
     from dtpt.metrics import METRICS, PAPER_METRICS
 
-    columns = [METRICS[key] for key in PAPER_METRICS]
-    seeds = ",".join(str(seed) for seed in run.spec.seeds)
-    table = Table(title=f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}")
-    table.add_column("data set")
-    table.add_column("method")
-    for metric in columns:
-        table.add_column(metric.title, justify="right")
-    table.add_column("images", justify="right")
-    previous = ""
+    metrics = [METRICS[key] for key in PAPER_METRICS]
+    heads = ["data set", "method", *(metric.title for metric in metrics), "images"]
+    rows = []
     for result in results:
-        name = result.dataset if result.dataset != previous else ""
-        previous = result.dataset
-        cells = [_cell(result, metric.key, factor=metric.factor) for metric in columns]
-        whole = run.spec.dataset(result.dataset).whole
-        table.add_row(name, result.label, *cells, _images(result, whole))
-    wide_console().print(table)
+        numbers = [_cell(result, metric.key, factor=metric.factor) for metric in metrics]
+        images = _images(result, run.spec.dataset(result.dataset).whole)
+        rows.append([result.dataset, result.label, *numbers, images])
+    seeds = ",".join(str(seed) for seed in run.spec.seeds)
+    title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
+    console = wide_console()
+    if fits(heads, rows, width=console.width):
+        previous = ["", *(row[0] for row in rows)]
+        shown = [
+            [row[0] * (row[0] != before), *row[1:]]
+            for row, before in zip(rows, previous, strict=False)
+        ]
+        for table in fitting_tables(heads, shown, width=console.width, title=title):
+            console.print(table)
+        return
+    console.print(title, markup=False, highlight=False, style="italic")
+    for name in dict.fromkeys(row[0] for row in rows):
+        print(name)  # never wrapped: to be copied
+        mine = [row[1:] for row in rows if row[0] == name]
+        for table in fitting_tables(heads[1:], mine, width=console.width):
+            console.print(table)
 
 
 def _cell(result: "MethodResult", metric: str, *, factor: float) -> str:

@@ -5,6 +5,7 @@ import sys
 
 from cyclopts import App
 
+from dtpt.cli.examples import add_examples
 from dtpt.cli.exits import INTERRUPTED, NOBODY_READS, REFUSED, end, explain
 
 # name on the command line -> "module:function"; imported lazily so that `--help` stays fast.
@@ -65,6 +66,8 @@ def make_app(chosen: str = "") -> App:
     )
     for name, target in COMMANDS.items():
         made.command(target, name=name, help=None if name == chosen else SUMMARIES.get(name))
+    if chosen in COMMANDS:
+        add_examples(made[chosen], chosen)
     return made
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from dtpt.cli.flags import AsJson
+
 if TYPE_CHECKING:
     from dtpt.methods import Method
 
@@ -16,7 +18,7 @@ def methods(
     compare: Annotated[
         Path | None, Parameter(help="Run whose methods are compared: what each gives and costs.")
     ] = None,
-    json_: Annotated[bool, Parameter(name="--json", negative=(), help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the methods, their default lambdas and what they cost per picture."""
     from dtpt.methods import known_methods
@@ -24,11 +26,11 @@ def methods(
     if compare is not None:
         from dtpt.cli.methods_compare import compare_methods
 
-        compare_methods(compare, as_json=json_)
+        compare_methods(compare, as_json=as_json)
         return
 
     rows = [_row(name, method) for name, method in known_methods().items()]
-    if json_:
+    if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
         _print_table(rows)

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from dtpt.cli.completion import offer_models
+from dtpt.cli.flags import AsJson
+
 app = App(name="models", help="List the known models; fetch one, or name one of your own.")
 
 NAME_WIDTH = 20
@@ -14,7 +17,7 @@ STATUS = {"own": "added by you", "verified": "verified by its hash", "trusted": 
 
 
 @app.default
-def models(*, as_json: Annotated[bool, Parameter(name="--json", negative=())] = False) -> None:
+def models(*, as_json: AsJson = False) -> None:
     """List the known models, their size in memory, and whether they are on this machine.
 
     Args:
@@ -32,20 +35,24 @@ def models(*, as_json: Annotated[bool, Parameter(name="--json", negative=())] = 
 
 
 @app.command
-def fetch(name: str) -> None:
+def fetch(
+    name: Annotated[str, Parameter(completer=offer_models)], *, as_json: AsJson = False
+) -> None:
     """Download a model into the Hugging Face cache and print the folder.
 
     Args:
         name: A known model or hf-hub:org/repo[@revision].
+        as_json: Print JSON.
     """
     from dtpt.clip.loading import hub
     from dtpt.clip.loading.names import parse_name
 
     parsed = parse_name(name)
-    if parsed.kind in ("catalog", "hub"):
-        print(hub.fetch(parsed))
+    folder = hub.fetch(parsed) if parsed.kind in ("catalog", "hub") else None
+    if as_json:
+        print(json.dumps({"name": name, "folder": None if folder is None else str(folder)}))
     else:
-        print(f"{name} is already on this machine.")
+        print(folder or f"{name} is already on this machine.")
 
 
 @app.command
@@ -53,8 +60,9 @@ def add(
     name: str,
     path: Path,
     *,
-    trust: Annotated[bool, Parameter(negative=())] = False,
+    trust: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     activation: Literal["quick_gelu", "gelu"] | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give a checkpoint on this machine a name that all commands know.
 
@@ -63,11 +71,15 @@ def add(
         path: File or folder.
         trust: Take your word that the weights are those that the listed name means.
         activation: For checkpoints that do not say which one they were trained with.
+        as_json: Print JSON.
     """
     from dtpt.clip.loading.adding import add_model
     from dtpt.clip.loading.names import check_new_name
 
     added = add_model(name, path, trust=trust, activation=activation)
+    if as_json:
+        print(json.dumps({"name": check_new_name(name), **added.model_dump()}, indent=2))
+        return
     print(f"{check_new_name(name)} is {added.path} ({STATUS[added.status]}).")
     print(f"{added.parameters:,} weights, fingerprint {added.fingerprint[:12]}")
 

@@ -17,7 +17,7 @@ def score(
     bootstrap: int = 0,
     seed: int = 0,
     diagram: Path | None = None,
-    json: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> None:
     """Compute calibration metrics from a file of predictions.
 

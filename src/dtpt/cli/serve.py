@@ -9,6 +9,11 @@ from cyclopts import Parameter
 
 from dtpt.errors import DtptError
 
+Open = Annotated[
+    bool, Parameter(name="--open", negative=(), show_default=False, help="Open a browser.")
+]
+Quiet = Annotated[bool, Parameter(negative=(), show_default=False, help="No log line per request.")]
+
 
 def serve(
     *,
@@ -37,8 +42,8 @@ def serve(
     waiting: Annotated[int, Parameter(help="Requests that may wait; more get 503.")] = 8,
     deadline: Annotated[float, Parameter(help="Seconds that an answer may take.")] = 120.0,
     cache_mb: Annotated[int, Parameter(help="Memory for features of pictures.")] = 256,
-    open_: Annotated[bool, Parameter(name="--open", negative=(), help="Open a browser.")] = False,
-    quiet: Annotated[bool, Parameter(negative=(), help="No log line per request.")] = False,
+    open_: Open = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve one page and an HTTP interface for one model, on this machine unless told otherwise.
 
