@@ -1,5 +1,6 @@
 """The page in a real browser: Chromium, driven by Playwright."""
 
+import base64
 import io
 import json
 import re
@@ -14,6 +15,7 @@ from live_server import Running, png, running
 
 import dtpt
 from dtpt.data.openmoji_art import OpenMojiRef
+from dtpt.images import open_image, pixel_digest
 from dtpt.promises import Basis, Fit, Levels, Promise
 from dtpt.web.answering import Playground
 from dtpt.web.limits import Limits
@@ -170,6 +172,24 @@ def test_a_picture_and_classes_of_ones_own_give_the_classifiers_answer(page, poc
     )
     assert page.locator(".headline strong").inner_text() == expected.label
     assert not page.locator("#unfamiliar").count()
+
+
+HAND_OVER = """([kind, data]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const moved = new DataTransfer();
+  moved.items.add(new File([bytes], "mine.png", { type: "image/png" }));
+  document.dispatchEvent(kind === "drop"
+    ? new DragEvent("drop", { dataTransfer: moved })
+    : new ClipboardEvent("paste", { clipboardData: moved }));
+}"""
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_a_dropped_or_pasted_picture_is_the_one_that_is_asked_about(page, answered, kind):
+    data = png(60, 50, seed=3)
+    given = [kind, base64.b64encode(data).decode()]
+    answer = answered(lambda: page.evaluate(HAND_OVER, given))
+    assert answer.picture.id == pixel_digest(open_image(data))
 
 
 def test_a_photograph_is_called_one(page, answered):
