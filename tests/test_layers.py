@@ -23,7 +23,7 @@ LAYERS = [
     {"report"},
     {"bench"},
     {"web"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 METRICS_USERS = {"metrics", "promises", "runs", "analysis", "report", "cli", "web"}

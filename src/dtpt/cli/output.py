@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -45,7 +45,8 @@ def fitting_tables(
 
     Args:
         heads: Headings, which may be broken between words.
-        rows: Texts, as many as headings; the first one is a name, the others are numbers.
+        rows: Texts, as many as headings; the first one is a name. What begins with a letter stands
+            at the left of its column.
         width: Columns of the terminal.
         title: Above the first table.
     """
@@ -75,7 +76,9 @@ def _table(
     table = Table(title=escape(title) or None, title_justify="left")
     table.add_column(escape(heads[0]), no_wrap=True, overflow="ignore")
     for place in places:
-        table.add_column(escape(heads[place]), justify="right", overflow="fold")
+        is_text = any(row[place][:1].isalpha() for row in rows)
+        justify: JustifyMethod = "left" if is_text else "right"
+        table.add_column(escape(heads[place]), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(escape(row[0]), *(escape(row[place]) for place in places))
     return table
