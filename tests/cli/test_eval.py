@@ -205,3 +205,20 @@ def test_full_disk_is_one_sentence_and_what_was_finished_stays(world, tmp_path):
 def test_folder_that_cannot_be_written_is_one_sentence(world):
     with pytest.raises(RunError, match="Cannot write /proc/nowhere"):
         call(world, Path("/proc/nowhere"), "--limit", "3")
+
+
+@pytest.mark.parametrize("name", ["eval", "sweep"])
+def test_weight_found_without_labels_is_printed_and_stored(world, tmp_path, capsys, name):
+    options = ("--method", "d-tpt@auto,tpt", "--limit", "6", "--quiet")
+    words = command(world, tmp_path, *options, name=name)[3:]
+    for more in ([], ["--json"]):
+        app([*words, *more], exit_on_error=False, result_action="return_value")
+        shown = capsys.readouterr()
+        if not more:
+            assert "d-tpt@auto=0.9, seed 0: lambda" in shown.err
+            assert "d-tpt@auto=0.9 (λ " in shown.out
+    (methods,) = json.loads(shown.out)["results"].values()
+    assert list(methods) == ["d-tpt@auto=0.9", "tpt"]
+    with open_run(tmp_path) as run:
+        (found,) = run.weights().values()
+    assert methods["d-tpt@auto=0.9"]["lambda_found"] == {"0": found.value}

@@ -134,7 +134,6 @@ def schedule(options, samples, output, *, replicas=2, workers=0):
             Scheduler(
                 plan,
                 crew,
-                tasks=setup.tasks,
                 store=store,
                 reporter=Silent(),
                 max_failures=0.5,

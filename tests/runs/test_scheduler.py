@@ -8,7 +8,7 @@ from tiny_runs import TINY_OPTIONS
 
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, open_run
-from dtpt.runs.orders import Answered, Found, Place, Returned, Struck
+from dtpt.runs.orders import Answered, Place, Returned, Struck
 from dtpt.runs.planning import Plan
 from dtpt.runs.progress import Silent
 from dtpt.runs.scheduler import Scheduler
@@ -68,7 +68,6 @@ def world(tiny_model, pictures, tmp_path):
             Scheduler(
                 plan,
                 crew,
-                tasks=setup.tasks,
                 store=store,
                 reporter=Silent(),
                 max_failures=max_failures,
@@ -168,8 +167,3 @@ def test_too_many_failures_stop_the_run_with_what_was_done(world, tmp_path):
     with open_run(tmp_path) as run:
         assert len(run.failures()) == 4
         assert len(run.rows(method="tpt")) == 10
-
-
-def test_found_weights_become_remarks(world, pictures):
-    run, _ = world(lambda batch, item: [Found(0, "lambda 3"), answered(batch, item)])
-    assert run.remarks(pictures.name) == ("lambda 3",)

@@ -198,7 +198,9 @@ def make_old(path):
         connection.execute("ALTER TABLE samples DROP COLUMN stamp")
         connection.execute("ALTER TABLE sessions DROP COLUMN rows")
         connection.execute("ALTER TABLE rows DROP COLUMN log_probabilities")
+        connection.execute("ALTER TABLE rows DROP COLUMN weight")
         connection.execute("DROP TABLE remarks")
+        connection.execute("DROP TABLE weights")
         connection.execute("PRAGMA user_version=1")
         connection.commit()
 
@@ -215,6 +217,8 @@ def test_store_of_the_first_version_is_read_resumed_and_merged(tmp_path):
         assert run.remarks() == ()
         assert run.samples("dtd")["a"].stamp is None
         assert run.sessions()[0]["rows"] is None
+        assert run.weights() == {}
+        assert run.raw_rows(run.cells[0])[0]["weight"] is None
         before = path.read_bytes()
     write_all(tmp_path / "shard-2-of-2.sqlite", spec, ids=("c", "d"))
     with merge(tmp_path) as joined:

@@ -100,7 +100,7 @@ def print_table(run: "Run", results: "Sequence[MethodResult]") -> None:
     for result in results:
         numbers = [_cell(result, metric.key, factor=metric.factor) for metric in metrics]
         images = _images(result, run.spec.dataset(result.dataset).whole)
-        rows.append([result.dataset, result.label, *numbers, images])
+        rows.append([result.dataset, _label(result), *numbers, images])
     seeds = ",".join(str(seed) for seed in run.spec.seeds)
     title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
     console = wide_console()
@@ -119,6 +119,15 @@ def print_table(run: "Run", results: "Sequence[MethodResult]") -> None:
         mine = [row[1:] for row in rows if row[0] == name]
         for table in fitting_tables(heads[1:], mine, width=console.width):
             console.print(table)
+
+
+def _label(result: "MethodResult") -> str:
+    """Name a method, with the λ that were found for it."""
+    found = result.weights.values()
+    if not found:
+        return result.label
+    ends = dict.fromkeys(f"{weight:.4g}" for weight in (min(found), max(found)))
+    return f"{result.label} (λ {' to '.join(ends)})"
 
 
 def _cell(result: "MethodResult", metric: str, *, factor: float) -> str:

@@ -44,6 +44,7 @@ def to_answer(outcome: "Outcome", label: int, *, keep_all: bool = True) -> Answe
         zero_shot_prediction=int(zero_shot.argmax()),
         zero_shot_confidence=float(zero_shot.max()),
         log_probabilities=pack(log_softmax(_numbers(outcome.logits))) if keep_all else None,
+        weight=outcome.lambda_,
     )
 
 

@@ -12,9 +12,11 @@ from dtpt.runs.orders import (
     Answered,
     Batch,
     Event,
+    Found,
     Place,
     Ready,
     Returned,
+    Search,
     Stopped,
     Struck,
     WorkOrder,
@@ -37,8 +39,8 @@ class Crew(Protocol):
         """Whether another batch can be taken now."""
         ...
 
-    def submit(self, batch: Batch) -> None:
-        """Give a batch to a replica."""
+    def submit(self, batch: Batch | Search) -> None:
+        """Give a batch, or a search for λ, to a replica."""
         ...
 
     def collect(self) -> Event:
@@ -65,7 +67,7 @@ class InlineCrew:
         """Whether the replica should have more pictures before it."""
         return self._replica.pending < self._replica.order.depth
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: Batch | Search) -> None:
         """Give the batch to the replica."""
         self._replica.add(batch)
 
@@ -121,10 +123,10 @@ class LocalCrew:
         """Whether a replica should have more pictures before it."""
         return any(len(member.places) < self._order.depth for member in self._members)
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: Batch | Search) -> None:
         """Give a batch to the replica with the fewest pictures before it."""
         member = min(self._members, key=lambda candidate: len(candidate.places))
-        member.places.update((Place(batch.number, item.sample.id), None) for item in batch.items)
+        member.places.update(dict.fromkeys(batch.places))
         with suppress(OSError):  # it died; `collect` finds out
             member.companion.pipe.send(batch)
 
@@ -154,6 +156,9 @@ class LocalCrew:
         else:
             if isinstance(message, Struck):
                 member.places.pop(message.place, None)
+            elif isinstance(message, Found):
+                for place in [place for place in member.places if place.batch == message.number]:
+                    del member.places[place]
             self._events.append(message)
 
     def _replace(self, member: _Member) -> None:

@@ -48,6 +48,7 @@ def _record(cell: Cell, row: dict[str, Any], *, group: str) -> dict[str, Any]:
         "top5": None if row["top5"] is None else json.loads(row["top5"]),
         "zero_shot_prediction": row["zero_shot_prediction"],
         "zero_shot_confidence": row["zero_shot_confidence"],
+        "lambda_used": row["weight"],
         "group": group,
     }
 
@@ -165,6 +166,7 @@ def _parquet_schema() -> Any:
         **dict.fromkeys(("entropy", "p_label", "sum_squares"), real),
         "zero_shot_prediction": whole,
         "zero_shot_confidence": real,
+        "lambda_used": real,
         "group": text,
         "top5_labels": pa.list_(whole),
         "top5_probabilities": pa.list_(real),

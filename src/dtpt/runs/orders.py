@@ -30,14 +30,12 @@ class TaskOrder:
         classes: Class names, in label order.
         methods: What is evaluated on it; items of batches point into this list.
         recipe: How views are made.
-        examples: Pictures from which a λ is found where a method asks for that (`@auto`).
     """
 
     dataset: str
     classes: tuple[str, ...]
     methods: tuple[ResolvedMethod, ...]
     recipe: "ViewRecipe"
-    examples: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,17 +97,49 @@ class Batch:
         task: Index of the data set in the work order.
         seed: Of the views.
         items: The pictures.
+        weights: λ of the task's methods that were found without labels, None for the others; empty
+            where there is none.
     """
 
     number: int
     task: int
     seed: int
     items: tuple[Item, ...]
+    weights: tuple[float | None, ...] = ()
+
+    @property
+    def places(self) -> "tuple[Place, ...]":
+        """What it consists of."""
+        return tuple(Place(self.number, item.sample.id) for item in self.items)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Pictures of one data set from which λ are found, all of them together.
+
+    Attributes:
+        number: As of a batch; no batch has the same.
+        task: Index of the data set in the work order.
+        seed: Of the views.
+        samples: The pictures; their labels are not looked at.
+        methods: Indices of the task's methods whose λ is to be found.
+    """
+
+    number: int
+    task: int
+    seed: int
+    samples: tuple[Sample, ...]
+    methods: tuple[int, ...]
+
+    @property
+    def places(self) -> "tuple[Place, ...]":
+        """What it consists of."""
+        return tuple(Place(self.number, sample.id) for sample in self.samples)
 
 
 @dataclass(frozen=True)
 class Place:
-    """One picture of one batch."""
+    """One picture of one batch, or of one search."""
 
     batch: int
     sample: str
@@ -155,10 +185,17 @@ class Returned:
 
 @dataclass(frozen=True)
 class Found:
-    """A λ that was found from pictures of a data set, for the record."""
+    """A search is done.
 
-    task: int
-    text: str
+    Attributes:
+        number: Of the search.
+        weights: λ in the order of its methods.
+        pictures: How many pictures could be read.
+    """
+
+    number: int
+    weights: tuple[float, ...]
+    pictures: int
 
 
 Event = Answered | Struck | Returned | Found

@@ -63,6 +63,7 @@ class Plan:
         self._store = store
         self._shard = shard
         self._others: list[Run] = []
+        self._numbers = count()
         try:
             for path in other_stores(store.path.parent, shard):
                 run = Run(path)
@@ -126,13 +127,16 @@ class Plan:
             found |= run.finished(cell, ids)
         return found
 
+    def number(self) -> int:
+        """Return a number that no other batch or search of this plan has."""
+        return next(self._numbers)
+
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield all that is missing in batches of at most `size` pictures of one stage."""
-        numbers = count()
         for stage in self.stages:
             items = self._items(stage.task, stage.cells) if stage.missing else iter(())
             while chosen := tuple(islice(items, size)):
-                yield Batch(next(numbers), stage.task, stage.seed, chosen)
+                yield Batch(self.number(), stage.task, stage.seed, chosen)
 
 
 def check_pictures(dataset: str, samples: Sequence[Sample], *, store: Store) -> None:

@@ -6,7 +6,6 @@
 """
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import RunError
+from dtpt.methods.base import Strength
 from dtpt.runs.probabilities import unpack
+from dtpt.runs.queries import (
+    SampleRecord,
+    Weight,
+    read_finished,
+    read_samples,
+    read_sessions,
+    read_spec,
+    read_weights,
+)
 from dtpt.runs.rows import ROW_COLUMNS, Columns, Rows, column_sql, column_types
 from dtpt.runs.schema import connect_for_reading, damaged, explained, version_of
 from dtpt.runs.shards import store_file, store_files
@@ -38,6 +47,7 @@ _STORED = (
     "top5",
     "zero_shot_prediction",
     "zero_shot_confidence",
+    "weight",
 )
 
 
@@ -48,21 +58,6 @@ class Failure:
     dataset: str
     sample: str
     reason: str
-
-
-@dataclass(frozen=True)
-class SampleRecord:
-    """What is stored about a sample itself.
-
-    `image_key` says what was in the picture when it was evaluated, `stamp` how its file looked
-    from outside; both are None where nothing could be read.
-    """
-
-    id: str
-    label: int
-    group: str
-    image_key: str | None
-    stamp: str | None = None
 
 
 class Run:
@@ -124,7 +119,7 @@ class Run:
         seed: int | None = None,
     ) -> tuple[Cell, ...]:
         """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`)."""
-        name, _, written = (method or "").partition("@")
+        name, written = _name_and_weight(method or "")
         wanted = float(written) if written else lambda_
         return tuple(
             cell
@@ -221,9 +216,16 @@ class Run:
                 row[:] = unpack(data)
         return np.array([name for name, _ in found], dtype=np.object_), numbers
 
+    def weights(self) -> dict[Cell, Weight]:
+        """Return the λ that were found without labels (`@auto`), by cell, in the run's order."""
+        with _trusted(self.path):
+            found = read_weights(self._connection)
+        return {cell: found[cell.key] for cell in self.cells if cell.key in found}
+
     def raw_rows(self, cell: Cell) -> list[dict[str, Any]]:
         """Return all rows of a cell, failed ones included, by sample id, as stored."""
-        query = f"SELECT {', '.join(_STORED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
+        columns = ", ".join(_STORED if self._version >= 4 else (*_STORED[:-1], "NULL"))
+        query = f"SELECT {columns} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
         return [dict(zip(_STORED, row, strict=True)) for row in self._all(query, (cell.key,))]
 
     def top5(self, cell: Cell) -> dict[str, list[tuple[int, float]]]:
@@ -267,6 +269,7 @@ class Run:
         found = []
         if self._version >= 2:
             found += self._all("SELECT dataset, text FROM remarks ORDER BY dataset, text")
+        found += weight_remarks(self.weights())
         found += [("", text) for text in thread_remarks(self.sessions())]
         return tuple(text for name, text in found if dataset in (None, name))
 
@@ -290,50 +293,23 @@ def _trusted(path: Path) -> Iterator[None]:
             raise RunError(damaged(path, error)) from error
 
 
-def read_spec(connection: sqlite3.Connection) -> RunSpec | None:
-    """Return the configuration in a store, None in a new one."""
-    found = connection.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
-    return None if found is None else RunSpec.model_validate_json(found[0])
+def _name_and_weight(label: str) -> tuple[str, str]:
+    """Split `d-tpt@1e5`; in `d-tpt@auto=0.9` the share of signs is part of the name."""
+    name, _, written = label.partition("@")
+    if not written.startswith("auto"):
+        return name, written
+    return (label if "=" in written else f"{label}={Strength.share:g}"), ""
 
 
-def read_samples(
-    connection: sqlite3.Connection, dataset: str, *, ids: Sequence[str] | None = None
-) -> dict[str, SampleRecord]:
-    """Return what a store holds about the samples of a data set, all or some, by id."""
-    stamp = "stamp" if version_of(connection) >= 2 else "NULL"
-    chosen = "" if ids is None else f"AND sample IN ({_marks(ids)})"
-    query = (
-        f'SELECT sample, label, "group", image_key, {stamp} FROM samples '  # noqa: S608
-        f"WHERE dataset = ? {chosen} ORDER BY sample"
-    )
-    found = connection.execute(query, (dataset, *(ids or ())))
-    return {row[0]: SampleRecord(*row) for row in found}
-
-
-def read_finished(connection: sqlite3.Connection, cell: Cell, ids: Sequence[str]) -> set[str]:
-    """Return which of some samples have a successful row of a cell."""
-    query = (
-        "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' "  # noqa: S608
-        f"AND sample IN ({_marks(ids)})"
-    )
-    return {sample for (sample,) in connection.execute(query, (cell.key, *ids))}
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ",".join("?" * len(values))
-
-
-def read_sessions(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """Return the sessions in a store; `seconds` and `rows` are None where one was killed."""
-    rows = "rows" if version_of(connection) >= 2 else "NULL"
-    query = (
-        f"SELECT started, seconds, encoded_images, {rows}, environment "  # noqa: S608
-        "FROM sessions ORDER BY id"
-    )
-    names = ("started", "seconds", "encoded_images", "rows")
+def weight_remarks(weights: Mapping[Cell, Weight]) -> list[tuple[str, str]]:
+    """Say which λ were found without labels: (data set, text) for every cell."""
     return [
-        {**dict(zip(names, found, strict=True)), **json.loads(environment)}
-        for *found, environment in connection.execute(query)
+        (
+            cell.dataset,
+            f"{cell.method}, seed {cell.seed}: lambda {weight.value:.6g} was found from "
+            f"{weight.pictures} pictures without their labels.",
+        )
+        for cell, weight in weights.items()
     ]
 
 

@@ -9,7 +9,7 @@ import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +29,7 @@ from dtpt.runs.orders import (
     Item,
     Place,
     Ready,
+    Search,
     Stopped,
     Struck,
     WorkOrder,
@@ -88,15 +89,18 @@ class Replica:
             working_on=self._tell,
         )
         self._tuners: OrderedDict[int, Tuner] = OrderedDict()
-        self._methods: dict[tuple[int, int], list[ResolvedMethod]] = {}
+        self._searches: deque[Search] = deque()
         self._events: deque[Event] = deque()
 
     def _tell(self, job: Job) -> None:
         if self._working_on is not None and isinstance(job.ticket, _Ticket):
             self._working_on(job.ticket.place)
 
-    def add(self, batch: Batch) -> None:
-        """Take a batch."""
+    def add(self, batch: Batch | Search) -> None:
+        """Take a batch, or a search for λ."""
+        if isinstance(batch, Search):
+            self._searches.append(batch)
+            return
         task = self.order.tasks[batch.task]
         for item in batch.items:
             methods = [task.methods[index] for index in item.methods]
@@ -107,10 +111,12 @@ class Replica:
     @property
     def pending(self) -> int:
         """Events that are still to come, at least."""
-        return len(self._events) + self.pipeline.pending
+        return len(self._events) + len(self._searches) + self.pipeline.pending
 
     def next(self) -> Event:
         """Work until there is something to tell; a batch must have been added."""
+        if self._searches:
+            return self._find(self._searches.popleft())
         while not self._events:
             seen = [self.pipeline.next()]
             while len(seen) < self.order.batch and self.pipeline.pending:
@@ -132,9 +138,9 @@ class Replica:
             else:
                 key = (ticket.batch.task, ticket.batch.seed, ticket.item.methods)
                 groups.setdefault(key, []).append((one, ticket))
-        for (task, seed, chosen), members in groups.items():
-            yield from self._find_weights(task, seed)
-            methods = [self._methods[task, seed][index] for index in chosen]
+        for (task, _, chosen), members in groups.items():
+            known = with_weights(self.order.tasks[task].methods, members[0][1].batch.weights)
+            methods = [known[index] for index in chosen]
             yield from self._tune(self.tuner(task), members, methods=methods)
 
     def _tune(
@@ -183,23 +189,20 @@ class Replica:
             self._tuners.popitem(last=False)
         return self._tuners[task]
 
-    def _find_weights(self, task: int, seed: int) -> Iterator[Event]:
-        """Fix every λ that is found from pictures, always from the same ones."""
-        if (task, seed) in self._methods:
-            return
-        order = self.order.tasks[task]
-        asked = [m for m in order.methods if m.strength and not m.strength.each]
-        views = (
-            as_tensor(features, self.model.device)
-            for sample in (order.examples if asked else ())
-            if (features := self._features(sample, task, seed=seed)) is not None
-        )
-        found = self.tuner(task).with_weights(order.methods, views)
-        self._methods[task, seed] = found
-        for method in found:
-            if any(method.name == one.name for one in asked):
-                text = f"{method.name}, seed {seed}: lambda {method.lambda_:.6g} was found from "
-                yield Found(task, f"{text}{len(order.examples)} pictures without their labels.")
+    def _find(self, search: Search) -> Found:
+        """Find λ from the pictures of a search, those that can be read."""
+        task = self.order.tasks[search.task]
+        read: list[Features] = []
+        for sample in search.samples:
+            if self._working_on is not None:
+                self._working_on(Place(search.number, sample.id))
+            features = self._features(sample, search.task, seed=search.seed)
+            read += [] if features is None else [features]
+        views = (as_tensor(features, self.model.device) for features in read)
+        methods = [task.methods[index] for index in search.methods]
+        found = self.tuner(search.task).with_weights(methods, views)
+        weights = tuple(m.lambda_ for m in found if m.lambda_ is not None)
+        return Found(search.number, weights, pictures=len(read))
 
     def _features(self, sample: Sample, task: int, *, seed: int) -> Features | None:
         """Return the features of one picture, at once; None when it cannot be read."""
@@ -221,6 +224,16 @@ class Replica:
     def close(self) -> None:
         """End the processes that make views, and write what the cache holds."""
         self.pipeline.close()
+
+
+def with_weights(
+    methods: Sequence[ResolvedMethod], weights: Sequence[float | None]
+) -> list[ResolvedMethod]:
+    """Return methods with the λ that were found for them; nothing changes where there are none."""
+    if not weights:
+        return list(methods)
+    pairs = zip(methods, weights, strict=True)
+    return [m if found is None else replace(m, lambda_=found) for m, found in pairs]
 
 
 def load(order: WorkOrder) -> "Clip":

@@ -28,11 +28,13 @@ class MethodRecord(_Record):
         mean: Metrics, averaged over seeds; None when a seed has no rows.
         std: Their sample standard deviation over seeds; None for one seed.
         seeds: By seed: metrics, `n` samples that entered them, `failed` samples.
+        lambda_found: By seed: λ that was found without labels (`@auto`); empty where it was given.
     """
 
     mean: dict[str, float] | None
     std: dict[str, float] | None
     seeds: dict[str, dict[str, int | float]]
+    lambda_found: dict[str, float] = Field(default_factory=dict)
 
 
 class GroupRecord(_Record):
@@ -174,6 +176,7 @@ def _method_record(result: MethodResult) -> MethodRecord:
             str(seed): {**cell.metrics, "n": cell.effective, "failed": cell.failed}
             for seed, cell in result.seeds.items()
         },
+        lambda_found={str(seed): weight for seed, weight in result.weights.items()},
     )
 
 

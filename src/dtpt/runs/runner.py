@@ -22,6 +22,7 @@ from dtpt.runs.resources import FEW_PICTURES, Resources, usable_cores
 from dtpt.runs.scheduler import Scheduler
 from dtpt.runs.shards import Shard, find_shard
 from dtpt.runs.store import Store
+from dtpt.runs.weights import settle_weights
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -104,14 +105,15 @@ def _fill(
             return
         crew = _open_crew(stack, setup, options=options, resources=resources, warm=warm)
         stack.callback(crew.close)
+        weights = settle_weights(plan, crew, tasks=setup.tasks, store=store, reporter=told)
         Scheduler(
             plan,
             crew,
-            tasks=setup.tasks,
             store=store,
             reporter=told,
             max_failures=options.max_failures,
             batch=options.batch,
+            weights=weights,
         ).run()
 
 

@@ -7,19 +7,17 @@ differ in nothing else. It holds the batches in work and nothing more.
 
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from dtpt.errors import RunError
 from dtpt.runs.crews import Crew
-from dtpt.runs.orders import Answered, Batch, Event, Found, Item, Place, Returned, Struck
+from dtpt.runs.orders import Answered, Batch, Event, Item, Place, Returned, Struck
 from dtpt.runs.planning import Plan
 from dtpt.runs.progress import Reporter
 from dtpt.runs.store import SampleInfo, Store
 
-if TYPE_CHECKING:
-    from dtpt.runs.setup import Task
+Weights = Mapping[tuple[int, int], tuple[float | None, ...]]
 
 FAILURES_SHOWN = 20
 ATTEMPTS = 3
@@ -72,11 +70,11 @@ class Scheduler:
     Args:
         plan: What is missing.
         crew: Who does it.
-        tasks: The data sets, as the plan numbers them.
         store: Where rows go.
         reporter: Told about every picture.
         max_failures: Largest share of unreadable images of a data set.
         batch: Pictures of a batch.
+        weights: λ that were found without labels, in the order of a stage's cells, by (task, seed).
     """
 
     def __init__(
@@ -84,14 +82,14 @@ class Scheduler:
         plan: Plan,
         crew: Crew,
         *,
-        tasks: "Sequence[Task]",
         store: Store,
         reporter: Reporter,
         max_failures: float,
         batch: int = 1,
+        weights: Weights | None = None,
     ) -> None:
         self._crew = crew
-        self._tasks = tasks
+        self._weights = weights or {}
         self._store = store
         self._reporter = reporter
         self._stages = {(stage.task, stage.seed): stage for stage in plan.stages}
@@ -120,7 +118,12 @@ class Scheduler:
                 self._handle(self._crew.collect())
 
     def _next_batch(self) -> Batch | None:
-        return self._again.popleft() if self._again else next(self._batches, None)
+        if self._again:
+            return self._again.popleft()
+        batch = next(self._batches, None)
+        if batch is None:
+            return None
+        return replace(batch, weights=self._weights.get((batch.task, batch.seed), ()))
 
     def _submit(self, batch: Batch) -> None:
         stage = self._stages[batch.task, batch.seed]
@@ -132,15 +135,12 @@ class Scheduler:
         self._crew.submit(batch)
 
     def _handle(self, event: Event) -> None:
-        if isinstance(event, Found):
-            name = self._tasks[event.task].dataset.name
-            self._store.write_remarks(name, [event.text])
-        elif isinstance(event, Returned):
+        if isinstance(event, Returned):
             for place in event.places:
                 self._repeat(place)
         elif isinstance(event, Struck):
             self._strike(event)
-        else:
+        elif isinstance(event, Answered):
             self._write(event)
 
     def _repeat(self, place: Place) -> None:
@@ -149,7 +149,7 @@ class Scheduler:
         if flight is not None:
             batch = flight.batch
             number = -1 - place.batch if place.batch >= 0 else place.batch  # own places, no clash
-            self._again.append(Batch(number, batch.task, batch.seed, (flight.item,)))
+            self._again.append(replace(batch, number=number, items=(flight.item,)))
 
     def _strike(self, event: Struck) -> None:
         """Try a picture on which a process died again, at most three times in all."""

@@ -17,13 +17,18 @@ from pathlib import Path
 
 from dtpt.errors import RunError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MAGIC = b"SQLite format 3\0"
 APPLICATION_ID = 0x64747074  # "dtpt", shown by `file run.sqlite`
 
 _REMARKS = """
 CREATE TABLE remarks (
     dataset TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (dataset, text)) WITHOUT ROWID
+"""
+# λ that were found without labels
+_WEIGHTS = """
+CREATE TABLE weights (
+    cell INTEGER PRIMARY KEY, weight REAL NOT NULL, pictures INTEGER NOT NULL)
 """
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -50,6 +55,7 @@ TABLES = (
         label INTEGER NOT NULL, prediction INTEGER, confidence REAL, entropy REAL,
         p_label REAL, sum_squares REAL, top5 TEXT,
         zero_shot_prediction INTEGER, zero_shot_confidence REAL, log_probabilities BLOB,
+        weight REAL,
         PRIMARY KEY (cell, sample),
         CHECK (status = 'failed' OR (confidence IS NOT NULL AND prediction IS NOT NULL))
         ) WITHOUT ROWID
@@ -60,6 +66,7 @@ TABLES = (
         environment TEXT NOT NULL, rows INTEGER)
     """,
     _REMARKS,
+    _WEIGHTS,
     """
     CREATE VIEW results AS
         SELECT c.dataset, c.method, c.lambda, c.seed, c.template, r.* FROM rows r JOIN cells c
@@ -74,6 +81,7 @@ UPGRADES = {
         _REMARKS,
     ),
     2: ("ALTER TABLE rows ADD COLUMN log_probabilities BLOB",),
+    3: ("ALTER TABLE rows ADD COLUMN weight REAL", _WEIGHTS),
 }
 
 

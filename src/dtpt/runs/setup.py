@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dtpt.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
@@ -19,15 +20,12 @@ from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
+from dtpt.runs.weights import is_open
 from dtpt.tuning import TuningSettings, views_needed
 from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
-
-
-EXAMPLES = 16
-"""Pictures from which a λ is found (`@auto`); chosen by their ids, whatever the limit."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,8 @@ class Task:
         dataset: The pictures to evaluate, after the limit.
         methods: What is evaluated.
         recipe: How views are made.
-        examples: Pictures from which a λ is found, where a method asks for that.
+        examples: Pictures from which a λ is found, where a method asks for that (`@auto`); chosen
+            by their ids from the whole set, whatever the limit.
     """
 
     dataset: Dataset
@@ -158,9 +157,7 @@ def work_order(setup: Setup, options: EvalOptions, *, resources: Resources) -> W
         context=None if setup.context is None else setup.context.detach().cpu().numpy(),
         settings=setup.settings,
         tasks=tuple(
-            TaskOrder(
-                task.dataset.name, task.dataset.classes, task.methods, task.recipe, task.examples
-            )
+            TaskOrder(task.dataset.name, task.dataset.classes, task.methods, task.recipe)
             for task in setup.tasks
         ),
         workers=resources.workers,
@@ -213,12 +210,12 @@ def expand_methods(
 
 def _task(dataset: Dataset, options: EvalOptions) -> Task:
     methods = expand_methods(options.method, options.lambda_, protocol=dataset.protocol)
-    asks = any(method.strength is not None for method in methods)
+    asks = any(is_open(method) for method in methods)
     return Task(
         dataset=dataset if options.limit is None else dataset.limited(options.limit),
         methods=methods,
         recipe=ViewRecipe(count=options.views, augmix=dataset.augmix),
-        examples=tuple(dataset.limited(EXAMPLES).samples) if asks else (),
+        examples=tuple(dataset.limited(PICTURES_FOR_A_WEIGHT).samples) if asks else (),
     )
 
 

@@ -15,19 +15,21 @@ from typing import Any, Self
 
 from dtpt.errors import RunError
 from dtpt.runs.locking import lock_store
-from dtpt.runs.reading import (
+from dtpt.runs.queries import (
     SampleRecord,
+    Weight,
     read_finished,
     read_samples,
     read_sessions,
     read_spec,
+    read_weights,
 )
 from dtpt.runs.schema import connect_for_writing, damaged, explained, transaction, version_of
 from dtpt.runs.spec import Cell, RunSpec, canonical_json, describe_difference
 
 _ROW = (
     "cell, sample, status, reason, label, prediction, confidence, entropy, p_label, sum_squares, "
-    "top5, zero_shot_prediction, zero_shot_confidence, log_probabilities"
+    "top5, zero_shot_prediction, zero_shot_confidence, log_probabilities, weight"
 )
 _INSERT_ROW = f"""
 INSERT INTO rows ({_ROW}) {{values}}
@@ -37,7 +39,7 @@ ON CONFLICT (cell, sample) DO UPDATE SET
     sum_squares=excluded.sum_squares, top5=excluded.top5,
     zero_shot_prediction=excluded.zero_shot_prediction,
     zero_shot_confidence=excluded.zero_shot_confidence,
-    log_probabilities=excluded.log_probabilities
+    log_probabilities=excluded.log_probabilities, weight=excluded.weight
 WHERE rows.status = 'failed'
 """
 _SAMPLE = 'dataset, sample, label, "group", image_key, stamp'
@@ -75,6 +77,10 @@ _OTHER_PICTURE = """
 SELECT mine.sample FROM part.samples AS theirs JOIN samples AS mine USING (dataset, sample)
 WHERE mine.image_key != theirs.image_key
 """
+_OTHER_WEIGHT = """
+SELECT theirs.cell FROM part.weights AS theirs JOIN weights AS mine USING (cell)
+WHERE mine.weight != theirs.weight
+"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class Answer:
 
     `p_label` (probability of the true class) and `sum_squares` (Σ p²) make NLL and Brier score
     recomputable from a row; `log_probabilities` (see `dtpt.runs.probabilities`) has all of them to
-    three digits, or is None.
+    three digits, or is None. `weight` is the λ that was used, None where there is none.
     """
 
     prediction: int
@@ -116,6 +122,7 @@ class Answer:
     zero_shot_prediction: int
     zero_shot_confidence: float
     log_probabilities: bytes | None = None
+    weight: float | None = None
 
 
 class Store:
@@ -183,6 +190,18 @@ class Store:
         with self._transaction():
             self._open.executemany("INSERT OR IGNORE INTO remarks VALUES (?,?)", values)
 
+    def write_weights(self, weights: Mapping[Cell, Weight]) -> None:
+        """Record λ that were found without labels; one that is there stays."""
+        values = [(cell.key, found.value, found.pictures) for cell, found in weights.items()]
+        with self._transaction():
+            self._open.executemany("INSERT OR IGNORE INTO weights VALUES (?,?,?)", values)
+
+    def weights(self) -> dict[Cell, Weight]:
+        """Return the λ that were found without labels, by cell."""
+        with explained(self.path):
+            found = read_weights(self._open)
+        return {cell: found[cell.key] for cell in self.spec.cells() if cell.key in found}
+
     def begin_session(self, environment: Mapping[str, Any]) -> None:
         """Record when, where and how this process works on the run."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -227,7 +246,7 @@ class Store:
 
     def write_failure(self, sample: SampleInfo, cells: Sequence[Cell], *, reason: str) -> None:
         """Record that an image could not be read, for every cell that would have had a row."""
-        nothing = (None,) * 9
+        nothing = (None,) * 10
         rows = [(cell.key, sample.id, "failed", reason, sample.label, *nothing) for cell in cells]
         self._write(sample, rows)
 
@@ -240,7 +259,7 @@ class Store:
             done = self._open.execute(_insert(_INSERT_SAMPLE, 6), info)
             if done.rowcount == 0 and sample.image_key is not None:
                 self._replace_picture(sample)
-            self._open.executemany(_insert(_INSERT_ROW, 14), rows)
+            self._open.executemany(_insert(_INSERT_ROW, 15), rows)
         self._rows += len(rows)
 
     def _replace_picture(self, sample: SampleInfo) -> None:
@@ -277,12 +296,15 @@ class Store:
         is_old = version < 2
         samples = _SAMPLE.replace("stamp", "NULL") if is_old else _SAMPLE
         rows = _ROW.replace("log_probabilities", "NULL") if version < 3 else _ROW
+        rows = rows.replace("weight", "NULL") if version < 4 else rows
         execute("INSERT OR IGNORE INTO classes SELECT * FROM part.classes")
         execute(_INSERT_SAMPLE.format(values=f"SELECT {samples} FROM part.samples WHERE true"))  # noqa: S608
         execute(_INSERT_ROW.format(values=f"SELECT {rows} FROM part.rows WHERE true"))  # noqa: S608
         execute(_INSERT_SESSIONS.format(rows="NULL" if is_old else "rows"))
         if not is_old:
             execute("INSERT OR IGNORE INTO remarks SELECT * FROM part.remarks")
+        if version >= 4:
+            execute("INSERT OR IGNORE INTO weights SELECT * FROM part.weights")
 
     def _check_agreement(self, source: Path) -> None:
         for question in (_CONTRADICTION, _OTHER_PICTURE):
@@ -292,6 +314,11 @@ class Store:
             raise RunError(
                 f"{source} and {self.path} contradict each other on sample {found[0]!r}: "
                 "they were computed on different machines or data; use one of them."
+            )
+        if version_of(self._open, "part") >= 4 and self._open.execute(_OTHER_WEIGHT).fetchone():
+            raise RunError(
+                f"{source} and {self.path} found different lambdas: they were computed on "
+                "different machines; use one of them."
             )
 
     def close(self) -> None:
@@ -356,4 +383,5 @@ def _answer_row(cell: Cell, sample: SampleInfo, *, answer: Answer) -> tuple[Any,
         answer.zero_shot_prediction,
         answer.zero_shot_confidence,
         answer.log_probabilities,
+        answer.weight,
     )

@@ -21,6 +21,7 @@ class CellResult:
         expected: Samples that should have a row.
         effective: Samples that entered the metrics.
         failed: Samples whose image could not be read.
+        weight: The λ that was found for it without labels (`@auto`); None where it was given.
     """
 
     cell: Cell
@@ -28,6 +29,7 @@ class CellResult:
     expected: int
     effective: int
     failed: int
+    weight: float | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -54,6 +56,11 @@ class MethodResult:
     std: Mapping[str, float]
 
     @property
+    def weights(self) -> dict[int, float]:
+        """λ that were found without labels, by seed; empty where λ was given."""
+        return {s: r.weight for s, r in self.seeds.items() if r.weight is not None}
+
+    @property
     def is_complete(self) -> bool:
         """Whether every sample has a row under every seed."""
         return all(r.effective + r.failed == r.expected for r in self.seeds.values())
@@ -77,10 +84,16 @@ def score_rows(rows: Rows) -> CalibrationReport | None:
 
 def score_cells(run: Run, cells: Iterable[Cell] | None = None) -> list[CellResult]:
     """Compute the metrics of every cell, in the run's order."""
-    counts = run.counts()
+    counts, weights = run.counts(), run.weights()
     expected = {entry.name: entry.samples for entry in run.spec.datasets}
     return [
-        CellResult(cell, score_rows(run.rows_of(cell)), expected[cell.dataset], *counts[cell])
+        CellResult(
+            cell,
+            score_rows(run.rows_of(cell)),
+            expected[cell.dataset],
+            *counts[cell],
+            weight=weights[cell].value if cell in weights else None,
+        )
         for cell in (run.cells if cells is None else cells)
     ]
 
