@@ -1,6 +1,8 @@
 """The commands of `dtpt bench` on tiny settings: what they print, never how fast they are."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,18 @@ def test_views_print_three_figures_and_the_machine(printed):
     assert (found["size"], found["views"], found["picture"]) == (32, 4, [128, 128])
     assert found["machine"]["threads"] == 1
     assert "views/s at 32 pixels" in printed(*words)
+
+
+def test_rows_take_the_bytes_that_the_documentation_says(printed):
+    found = json.loads(printed("rows", "--json"))["rows"]
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text("utf-8")
+    table = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert len(table) == len(found) == 3
+    for line, size in zip(table, found, strict=True):
+        classes, *sizes = map(int, line)
+        assert size["classes"] == classes
+        measured = [size["probabilities"], size["row"], size["row_top5"]]
+        assert measured == pytest.approx(sizes, rel=0.03)
 
 
 TUNING = ("tuning", "--classes", 2, "--repeat", 1, "--threads", 1, "--no-memory")

@@ -19,6 +19,7 @@ from dtpt.errors import RunError
 
 SCHEMA_VERSION = 4
 MAGIC = b"SQLite format 3\0"
+PAGE_BYTES = 16384  # a row of 1000 probabilities fits; in smaller pages it would waste half of one
 APPLICATION_ID = 0x64747074  # "dtpt", shown by `file run.sqlite`
 
 _REMARKS = """
@@ -93,6 +94,7 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
         try:
             check_version(connection, path)
+            connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             _bring_up_to_date(connection)
