@@ -59,7 +59,9 @@ def write(folder: Path, number: int) -> Path:
             for i, (ok, c) in enumerate(zip(right, confidence, strict=True))
         )
         store._connection.execute("BEGIN")
-        store._connection.executemany("INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+        store._connection.executemany(
+            f"INSERT INTO rows VALUES ({','.join('?' * 13)}, NULL, NULL)", rows
+        )
         store._connection.execute("COMMIT")
     return folder
 

@@ -33,7 +33,7 @@ def test_hundred_kills_lose_no_row_and_double_none(memory_path, run_tiny):
     environment = {**os.environ, "DTPT_CACHE": str(tmp_path / "c2"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "killed_run.py", str(tmp_path / "many"), str(tmp_path / "k"), "100"]
     done = subprocess.run(
-        command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=300
+        command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr
     assert "100 kills" in done.stdout

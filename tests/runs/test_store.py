@@ -379,7 +379,7 @@ def test_fifty_thousand_rows_are_read_and_scored_quickly(tmp_path):
     ]
     Store(tmp_path / "run.sqlite", spec).close()
     with closing(sqlite3.connect(tmp_path / "run.sqlite")) as connection:
-        connection.executemany(f"INSERT INTO rows VALUES ({','.join('?' * 13)}, NULL)", rows)
+        connection.executemany(f"INSERT INTO rows VALUES ({','.join('?' * 13)}, NULL, NULL)", rows)
         connection.commit()
     with open_run(tmp_path) as run:
         began = time.process_time()
