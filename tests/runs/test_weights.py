@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
-from dtpt.classifier import PICTURES_FOR_A_WEIGHT
+from dtpt.classifier.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, evaluate, merge, open_run, results_of

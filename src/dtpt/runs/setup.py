@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dtpt.classifier import PICTURES_FOR_A_WEIGHT
+from dtpt.classifier.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
