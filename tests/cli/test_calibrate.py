@@ -108,3 +108,22 @@ def test_a_check_that_makes_no_sense_is_refused(dtpt, run, flags, reason):
     done = dtpt("calibrate", run, "--method", "zero-shot", *flags)
     assert done.returncode == 2
     assert reason in done.stderr
+
+
+def test_the_share_of_views_is_chosen_by_likelihood_on_the_part_for_the_temperature(dtpt, tmp_path):
+    shares = {"tpt+views=0.1": 3.0, "tpt+views=0.3": 1.0, "tpt+views=0.8": 0.3}
+    folder = write_probabilities(
+        tmp_path, methods=[(name, None) for name in shares], overconfidence=shares
+    )
+    done = dtpt("calibrate", folder, "--method", "tpt+views=auto", "--json")
+    promise = json.loads(done.stdout)
+    assert promise["subject"]["method"] == "tpt+views=0.3"
+    count = promise["basis"]["temperature_pictures"]
+    assert promise["basis"]["choice"].startswith("tpt+views=0.3, of 3 shares")
+    assert f"on the {count} pictures" in promise["basis"]["choice"]
+
+
+def test_a_run_without_shares_has_none_to_choose(dtpt, run):
+    done = dtpt("calibrate", run, "--method", "tpt+views=auto")
+    assert done.returncode == 2
+    assert "has no rows of tpt+views=auto: run `dtpt eval` with it" in done.stderr

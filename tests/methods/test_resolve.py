@@ -178,3 +178,17 @@ def test_every_method_of_the_table_has_a_title_a_colour_and_a_marker():
 def test_importing_the_methods_loads_no_torch():
     code = "import sys, dtpt.methods; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_share_of_views_is_chosen_on_labelled_rows_only():
+    with pytest.raises(MethodError, match="chosen on labelled rows"):
+        resolve_method("tpt+views=auto")
+
+
+def test_a_run_takes_all_shares_of_views():
+    from dtpt.methods.mean_views import SHARES
+    from dtpt.runs.setup import expand_methods
+
+    found = expand_methods(["zero-shot", "d-tpt+views=auto@7"], [], protocol="fine-grained")
+    assert [method.name for method in found[1:]] == [f"d-tpt+views={s:g}" for s in SHARES]
+    assert {method.lambda_ for method in found[1:]} == {7.0}

@@ -129,6 +129,15 @@ def test_thresholds_go_from_strict_to_lenient_and_end_with_everything():
     assert order[-1] == 0.0
 
 
+def test_what_passes_at_one_level_of_error_passes_at_a_larger_one():
+    for seed in range(20):
+        first, second = halves(drawn(800, seed=seed, sharpness=4.0))
+        levels = [Levels(error=error) for error in (0.05, 0.1, 0.2, 0.3)]
+        found = [fit(first, second, levels=level).threshold for level in levels]
+        values = [1.1 if value is None else value for value in found]
+        assert values == sorted(values, reverse=True), found
+
+
 def test_the_search_ends_at_the_first_failure():
     """A lenient threshold that would pass is not reached behind one that fails."""
     sure = np.repeat([0.9, 0.5, 0.1], [100, 100, 2000])

@@ -13,11 +13,17 @@ METHODS = (("zero-shot", None), ("d-tpt", 1e5), ("d-tpt", 1e6))
 CLASSES = ("cat", "dog", "bird", "sea_lion")
 
 
-def write_probabilities(folder: Path, *, samples: int = 400, keep: bool = True, seed: int = 0):
-    """A run whose rows hold all probabilities, right about as often as they say."""
+def write_probabilities(
+    folder: Path, *, samples=400, keep=True, seed=0, methods=METHODS, overconfidence=None
+):
+    """A run whose rows hold all probabilities, right about as often as they say.
+
+    `overconfidence` has factors on the logits by method, where they are not 1.
+    """
+    factors = overconfidence or {}
     run = write_run(
         folder,
-        [dataset("zoo", samples=samples, methods=METHODS, classes=4)],
+        [dataset("zoo", samples=samples, methods=methods, classes=4)],
         lambda cell, index: (True, 0.5),
         done=lambda cell, index: "",
         classes=CLASSES,
@@ -30,9 +36,12 @@ def write_probabilities(folder: Path, *, samples: int = 400, keep: bool = True, 
         for index in range(samples):
             logits = 5 * rng.normal(size=4)
             label = int((logits + rng.gumbel(size=4)).argmax())
-            said = answer(logits, label=label, keep=keep)
             sample = SampleInfo("zoo", f"picture-{index:05d}", label=label)
-            store.write(sample, dict.fromkeys(spec.cells(), said))
+            said = {
+                cell: answer(factors.get(cell.method, 1.0) * logits, label=label, keep=keep)
+                for cell in spec.cells()
+            }
+            store.write(sample, said)
     return run
 
 

@@ -27,3 +27,10 @@ def test_marks_lie_at_means_and_lines_at_what_is_promised():
     assert middle.lines[-1].get_xdata()[0] == 95
     labels = [text.get_text() for text in left.get_yticklabels()]
     assert labels == ["Zero-shot", "D-TPT (λ = 10⁵)"]
+
+
+def test_sets_of_one_method_stand_beside_each_other():
+    checked = [(("tpt", None), splits(0.9, 0.01, share)) for share in (0.2, 0.3)]
+    _, (_, _, right) = kept_promises_figure(checked)
+    heights = [float(line.get_ydata()[0]) for line in right.lines]
+    assert heights == pytest.approx([-0.125, 0.125])

@@ -35,7 +35,8 @@ def calibrate(
 
     Args:
         run: The run's folder (`dtpt eval`).
-        method: As in the run; with its lambda (d-tpt@100000) if the run has several.
+        method: As in the run; with its lambda (d-tpt@100000) if the run has several. With
+            +views=auto, the share of views that part of the rows chooses.
         output: The promise file to write; without it the promise is only shown.
         dataset: Of the run, if it has several.
         coverage: Share of new pictures whose set shall hold the true class.
@@ -50,7 +51,7 @@ def calibrate(
     """
     from dtpt.promises import Levels
     from dtpt.runs import open_run
-    from dtpt.runs.promised import one_cell, promise_of
+    from dtpt.runs.promised import chosen_cell, promise_of
 
     levels = Levels.checked(coverage=coverage, error=error, confidence=confidence)
     with open_run(run) as opened:
@@ -58,8 +59,8 @@ def calibrate(
             found = checked(opened, method, levels=levels, splits=check, dataset=dataset, seed=seed)
             show_checked(found, figure=figure, as_json=as_json)
             return
-        cell = one_cell(opened, method, dataset=dataset, seed=seed)
-        promise = promise_of(opened, cell, levels=levels, sets=sets)
+        cell, choice = chosen_cell(opened, method, dataset=dataset, seed=seed)
+        promise = promise_of(opened, cell, levels=levels, sets=sets, choice=choice)
     if output is not None:
         promise.save(output)
     if as_json:
@@ -78,6 +79,8 @@ def _print(promise: "Promise", output: Path | None) -> None:
         f"{basis.pictures:,} labelled pictures: {basis.temperature_pictures:,} for the temperature "
         f"({promise.fit.temperature:.3f}), {rest:,} for sets and threshold."
     )
+    if basis.choice is not None:
+        print(f"Chosen: {basis.choice}.")
     for sentence in promise.promised:
         print(f"* {sentence}")
     for remark in promise.remarks:

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHARE = 0.3
+# what `+views=auto` chooses from, on labelled pictures (`dtpt calibrate`)
+SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0)
+AUTO = "+views=auto"
+
+
+def all_shares(name: str) -> tuple[str, ...]:
+    """Return a name with `+views=auto` as one name per share; others as they are.
+
+    Example:
+        >>> all_shares("tpt+views=auto")[:2], all_shares("tpt")
+        (('tpt+views=0.02', 'tpt+views=0.05'), ('tpt',))
+    """
+    if AUTO not in name:
+        return (name,)
+    return tuple(name.replace(AUTO, f"+views={share:g}") for share in SHARES)
 
 
 def confident_views(logits: "Tensor", share: float) -> "Tensor":

@@ -5,7 +5,8 @@
 `-static` works for every method with a regulariser: it is tuned once per class list by the
 regulariser alone, without any image or view, and each image is then plain zero-shot. Modifiers with
 a number: `+ts=1.16` (temperature), `+views=0.3` (mean over that share of the confident views),
-`+lr=0.002` (learning rate). `@auto=0.9` finds the λ that wins nine of ten signs of the first step,
+`+lr=0.002` (learning rate). `+views=auto` stands for many shares in a run, of which
+`dtpt calibrate` chooses one. `@auto=0.9` finds the λ that wins nine of ten signs of the first step,
 on average over some unlabelled pictures of a set; `@auto-each=0.9` finds it for every picture.
 """
 
@@ -24,7 +25,7 @@ from dtpt.methods.base import (
     Strength,
     is_number,
 )
-from dtpt.methods.mean_views import mean_over
+from dtpt.methods.mean_views import AUTO, mean_over
 from dtpt.methods.posthoc import temperature
 from dtpt.methods.table import METHODS, MODIFIERS
 
@@ -156,6 +157,11 @@ def find_modifier(suffix: str) -> Modifier:
         UnknownName: there is none; the message has the nearest names.
         MethodError: its number makes no sense.
     """
+    if f"+{suffix}" == AUTO:
+        raise MethodError(
+            f"{AUTO} is chosen on labelled rows: `dtpt eval` runs all shares, `dtpt calibrate` "
+            "chooses one. Here write the share, such as +views=0.3."
+        )
     name, equals, value = suffix.partition("=")
     if name in NUMBERED and equals:
         return NUMBERED[name](_parse_number(value, f"+{suffix}"))

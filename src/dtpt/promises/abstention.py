@@ -23,9 +23,10 @@ from dtpt.promises.scores import FloatArray
 from dtpt.promises.splitting import BoolArray
 
 STEPS = 50
-# With just as many answers as a test needs, one slip would end the search; with far more, the
-# strictest threshold would be too lenient for a weak model.
-HEADROOM = 1.5
+# With just as many answers as a test needs, one slip would end the search. With far more, the
+# strictest threshold would be too lenient for a weak model. The same start for most levels of error
+# also means that what passes at one level passes at every larger one.
+HEADROOM, FIRST_ANSWERS, FIRST_SHARE = 1.5, 90, 0.25
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def threshold_sequence(
 ) -> FloatArray:
     """Return thresholds from strict to lenient, the last of which answers everything.
 
-    The strictest is expected to leave half as many answers again as a test needs at least.
+    The strictest is expected to leave 90 answers, or of few pictures a quarter; more where a test
+    needs more.
 
     Args:
         confidence: (m,) calibrated, of pictures that are not tested.
@@ -69,10 +71,11 @@ def threshold_sequence(
         level: confidence of the promise, such as 0.95.
 
     Example:
-        >>> threshold_sequence(np.arange(1, 101) / 100, 177, error=0.05, level=0.95)[:3].tolist()
-        [0.5, 0.49, 0.48]
+        >>> threshold_sequence(np.arange(1, 101) / 100, 900, error=0.05, level=0.95)[:3].tolist()
+        [0.9, 0.88, 0.86]
     """
-    first = min(1.0, HEADROOM * least_answers(error, level) / pictures)
+    wanted = min(FIRST_ANSWERS, FIRST_SHARE * pictures)
+    first = min(1.0, max(wanted, HEADROOM * least_answers(error, level)) / pictures)
     found = np.quantile(confidence, 1 - np.linspace(first, 1.0, STEPS + 1), method="lower")
     found[-1] = 0.0
     return np.unique(found)[::-1]

@@ -1,5 +1,6 @@
 """Promises from the rows of a run: which cell, its labelled answers, and what they are about."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from dtpt.data.families import family_protocol
 from dtpt.errors import PromiseError
 from dtpt.methods import resolve_method
+from dtpt.methods.mean_views import AUTO
 from dtpt.promises import (
     Basis,
     Labelled,
@@ -50,6 +52,46 @@ def one_cell(
         if len(choices) > 1:
             raise PromiseError(f"{run.path}: choose one with {flag}: {', '.join(choices)}.")
     return found[0]
+
+
+def chosen_cell(
+    run: "Run", method: str, *, dataset: str | None = None, seed: int | None = None
+) -> tuple["Cell", str | None]:
+    """Return the cell that is meant; of `+views=auto` the share that labelled rows choose.
+
+    The choice is by log-likelihood, on the same rows as the temperature. Sets and threshold rest on
+    the others.
+
+    Returns:
+        The cell, and in words what was chosen from what; None where nothing was.
+
+    Raises:
+        PromiseError: none, or several.
+    """
+    if AUTO not in method:
+        return one_cell(run, method, dataset=dataset, seed=seed), None
+    cells = [one_cell(run, name, dataset=dataset, seed=seed) for name in _shares_in(run, method)]
+    if not cells:
+        raise PromiseError(f"{run.path} has no rows of {method}: run `dtpt eval` with it.")
+    losses = []
+    for cell in cells:
+        ids, rows = labelled(run, cell)
+        early = rows.take(temperature_part(ids))
+        logs = early.log_probabilities[np.arange(len(early)), early.labels].astype(np.float64)
+        losses.append(-logs.mean())
+    best = cells[int(np.argmin(losses))]
+    return best, (
+        f"{best.method}, of {len(cells)} shares, by log-likelihood on the {len(early)} pictures "
+        "for the temperature"
+    )
+
+
+def _shares_in(run: "Run", method: str) -> list[str]:
+    """Return the names of a method with `+views=auto` for which a run has cells."""
+    name, at, weight = method.partition("@")
+    pattern = re.escape(name).replace(re.escape(AUTO), r"\+views=[0-9.e-]+")
+    found = dict.fromkeys(cell.method for cell in run.cells)
+    return [f"{other}{at}{weight}" for other in found if re.fullmatch(pattern, other)]
 
 
 def checked_cells(
@@ -106,8 +148,15 @@ def subject_of(run: "Run", cell: "Cell") -> Subject:
     )
 
 
-def promise_of(run: "Run", cell: "Cell", *, levels: Levels, sets: SetKind = "lac") -> Promise:
-    """Fit a promise to the rows of a cell.
+def promise_of(
+    run: "Run",
+    cell: "Cell",
+    *,
+    levels: Levels,
+    sets: SetKind = "lac",
+    choice: str | None = None,
+) -> Promise:
+    """Fit a promise to the rows of a cell; `choice` says how the cell was chosen, if it was.
 
     Raises:
         PromiseError: the rows cannot carry it; the message says why.
@@ -126,6 +175,7 @@ def promise_of(run: "Run", cell: "Cell", *, levels: Levels, sets: SetKind = "lac
             seed=cell.seed,
             pictures=len(rows),
             temperature_pictures=len(early),
+            choice=choice,
         ),
         levels=levels,
         fit=found,

@@ -15,6 +15,7 @@ from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
+from dtpt.methods.mean_views import all_shares
 from dtpt.prompts import context_digest, load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
@@ -195,10 +196,11 @@ def expand_methods(
 ) -> tuple[ResolvedMethod, ...]:
     """Resolve method names; `lambdas` apply, in all combinations, to those that take one.
 
-    A name with its own `@lambda` keeps it, and a method without regulariser has none.
+    A name with its own `@lambda` keeps it, and a method without regulariser has none. `+views=auto`
+    stands for all shares.
     """
     found: dict[tuple[str, float | None], ResolvedMethod] = {}
-    for name in names:
+    for name in (one for written in names for one in all_shares(written)):
         plain = resolve_method(name, protocol=protocol)
         takes_lambda = plain.lambda_ is not None and "@" not in name
         choices = lambdas if lambdas and takes_lambda else (plain.lambda_,)

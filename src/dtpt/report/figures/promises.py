@@ -31,9 +31,9 @@ def kept_promises_figure(checked: Sequence[Checked]) -> tuple[Figure, tuple[Axes
     looks, levels = looks_for(variants), checked[0][1].levels
     figure = new_figure(8.2, 0.9 + 0.42 * len(variants), left=1.75, top=0.36)
     left, middle, right = figure.subplots(1, 3, sharey=True)
-    for variant, splits in checked:
-        mine = [found for other, found in checked if other == variant]
-        spread = 0.5 * (mine.index(splits) + 0.5) / len(mine) - 0.25
+    for place, (variant, splits) in enumerate(checked):
+        mine = [i for i, (other, _) in enumerate(checked) if other == variant]
+        spread = 0.5 * (mine.index(place) + 0.5) / len(mine) - 0.25
         height = variants.index(variant) + spread
         style = {"marker": looks[variant].marker, "color": looks[variant].colour, "markersize": 5}
         low, high = np.quantile(splits.coverage, [0.05, 0.95])
