@@ -133,3 +133,20 @@ def test_tables_and_page_show_the_recorded_run(record, five_method_run, tmp_path
 def test_the_package_may_come_without_a_record() -> None:
     found = load_record()
     assert found is None or isinstance(found, Record)
+
+
+def test_the_packaged_record_is_the_full_demo() -> None:
+    from dtpt.cli.demo import GRID, METHODS, DemoFlags, demo_options
+
+    found = load_record()
+    if found is None:
+        pytest.skip("the package brings no record")
+    full = demo_options(DemoFlags(full=True))
+    assert (found.model, found.seeds, set(found.sets)) == ("pocket", (0,), set(full.dataset))
+    assert found.pictures == 10_224
+    labels = {row.contender.label for family in found.families for row in family.rows}
+    for name in (*METHODS, *GRID):
+        stem, _, weight = name.partition("@")
+        assert any(label.startswith(stem) for label in labels)
+        assert not weight or f"{stem}@{float(weight):.10g}" in labels
+    assert found.fitted.temperatures.keys() == found.sets.keys()

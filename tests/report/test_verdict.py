@@ -81,9 +81,26 @@ def test_planted_harm_and_repair_are_found(story) -> None:
 
 
 def test_ways_without_tuning_are_told(story) -> None:
-    assert "Averaging the answers over the views, without any tuning, brings the gap to 3." in story
-    assert "keeps every answer and brings the gap to" in story
+    assert (
+        "Averaging the answers over the views, without any tuning, leaves the model overconfident "
+        "by 3.5 points, nearer to accuracy than TPT, and adds 1.6 points of accuracy."
+    ) in story
+    assert "changes no answer and leaves the model overconfident by 0.7 points, nearer" in story
     assert "By the Brier score, which counts both, " in story
+
+
+def test_methods_beside_the_papers_are_summed_up() -> None:
+    effects = {**STORY, Contender("r-tpt"): (0.03, 0.0), Contender("vte"): (0.03, 0.2)}
+    text = family_verdict(simulated(1, effects, count=6000)).text
+    assert "Of 2 further methods 1 narrow it, most R-TPT, which takes back" in text
+    assert "; 1 widen it." in text
+
+
+def test_a_temperature_that_goes_too_far_is_called_so() -> None:
+    effects = {ZERO_SHOT: (0.0, 0.03), TPT: (0.0, 0.1), TEMPERED: (0.0, -0.09)}
+    text = family_verdict(simulated(4, effects, count=3000)).text
+    assert "leaves the model underconfident by" in text
+    assert "which cannot be told from TPT's distance" in text
 
 
 def test_an_underconfident_model_is_called_so() -> None:

@@ -22,7 +22,7 @@ QUICK_PICTURES = 180  # per set; chosen by the hash of the picture's id, not the
 # The paper's five methods, D-TPT with its authors' weight, and the mean over views.
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
 # Further weights of D-TPT: all sets but one choose the one that is shown for it.
-GRID = ("d-tpt@1e4", "d-tpt@1e6", "d-tpt@1e7")
+GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
 USUAL = "d-tpt@1e6"  # without a record to choose from
 TAKEN = ("model", "seed", "limit", "output", "device", "threads", "replicas", "workers", "quiet")
 NOT_CLIP = (
@@ -169,11 +169,12 @@ def _settle(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:
     from dtpt.files import write_atomically
     from dtpt.report.recorded import check_record, make_record
 
-    made = make_record([folder])
+    kept = {name.partition("@")[0] for name in METHODS}
+    made = make_record([folder], methods=kept, command="dtpt demo --full")
     if record is not None:
         print(check_record(made, record).text)
     if flags.record is not None:
-        text = made.model_dump_json(indent=1, by_alias=True) + "\n"
+        text = made.model_dump_json(by_alias=True) + "\n"
         write_atomically(flags.record, text.encode())
         print(f"Recorded {made.pictures:,} pictures in {flags.record}")
 

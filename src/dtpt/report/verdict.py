@@ -7,6 +7,7 @@ report. If methods are in truth equally good, a difference is claimed in at most
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dtpt.methods import PAPER_METHODS
 from dtpt.metrics import Comparison, calibration_verdict
 from dtpt.report.comparison import FamilyComparison
 from dtpt.report.gathering.scored_cells import Condition, Contender
@@ -63,8 +64,8 @@ def family_verdict(comparison: FamilyComparison) -> Verdict:
     start = _start(comparison)
     if not any(one.separated for one in comparison.comparisons):
         return Verdict(where, (*start, *_nothing(comparison)), False)
-    parts = (*start, *_tuning(comparison), *_repairs(comparison), *_cheaper_ways(comparison))
-    return Verdict(where, (*parts, *_best(comparison)), True)
+    parts = (*start, *_tuning(comparison), *_repairs(comparison), *_others(comparison))
+    return Verdict(where, (*parts, *_cheaper_ways(comparison), *_best(comparison)), True)
 
 
 def _start(comparison: FamilyComparison) -> list[str]:
@@ -121,32 +122,53 @@ def _tuning(comparison: FamilyComparison) -> list[str]:
 
 
 def _repairs(comparison: FamilyComparison) -> list[str]:
-    """Say which methods bring confidence closer to accuracy than TPT does, and the price."""
-    pairs = [
-        (c, comparison.difference(c, TPT, metric="absolute_gap")) for c in _candidates(comparison)
-    ]
-    known = [(contender, gap) for contender, gap in pairs if gap is not None]
+    """Say which of the paper's methods bring confidence closer to accuracy than TPT does."""
+    known = _gaps(comparison, papers=True)
     better = sorted((p for p in known if p[1].better == p[0].label), key=lambda p: p[1].estimate)
-    worse = [c for c, gap in known if gap.better == TPT.label]
-    same = [c for c, gap in known if not gap.separated]
+    worse = [c.title for c, gap in known if gap.better == TPT.label]
+    same = [c.title for c, gap in known if not gap.separated]
     clauses = [
         f"{c.title} takes back {_points(-gap.estimate)} of that gap{_price(comparison, c)}"
         for c, gap in better
     ]
     sentences = [f"{'; '.join(clauses)}."] if clauses else []
     if worse:
-        verb = "widens" if len(worse) == 1 else "widen"
-        sentences.append(f"{_listed([c.title for c in worse])} {verb} it further.")
+        sentences.append(f"{_listed(worse)} {'widens' if len(worse) == 1 else 'widen'} it further.")
     if same:
-        names = _listed([c.title for c in same])
-        sentences.append(f"{names} cannot be told from TPT in this.")
+        sentences.append(f"{_listed(same)} cannot be told from TPT in this.")
     return sentences
 
 
-def _candidates(comparison: FamilyComparison) -> list[Contender]:
-    """Return the methods made to repair TPT, each once: at the weight that other sets choose."""
+def _others(comparison: FamilyComparison) -> list[str]:
+    """Say in a sentence what methods beside the paper's do to that gap."""
+    known = _gaps(comparison, papers=False)
+    if not known:
+        return []
+    better = sorted((p for p in known if p[1].better == p[0].label), key=lambda p: p[1].estimate)
+    worse = [c for c, gap in known if gap.better == TPT.label]
+    if len(known) == 1:
+        ((contender, _),) = known
+        return [f"{contender.title} {_done(comparison, contender)}."]
+    most = ""
+    if better:
+        best, gap = better[0]
+        most = f", most {best.title}, which takes back {_points(-gap.estimate)}"
+        most += _price(comparison, best)
+    return [
+        f"Of {len(known)} further methods {len(better)} narrow it{most}; {len(worse)} widen it."
+    ]
+
+
+def _gaps(comparison: FamilyComparison, *, papers: bool) -> list[tuple[Contender, Comparison]]:
+    """Return the methods made to repair TPT, each once, and their |gap| minus TPT's."""
     told = (ZERO_SHOT, TPT, AVERAGED, TEMPERED)
-    return [c for c in comparison.shown if c not in told]
+    found = []
+    for contender in comparison.shown:
+        gap = comparison.difference(contender, TPT, metric="absolute_gap")
+        is_papers = contender.method in PAPER_METHODS
+        if gap is not None and contender not in told and is_papers == papers:
+            found.append((contender, gap))
+    return found
 
 
 def _price(comparison: FamilyComparison, contender: Contender) -> str:
@@ -159,25 +181,29 @@ def _price(comparison: FamilyComparison, contender: Contender) -> str:
 
 def _cheaper_ways(comparison: FamilyComparison) -> list[str]:
     """Say what a mean over views and a temperature do, which need no tuning."""
-    sentences = []
     ways = {
         AVERAGED: "Averaging the answers over the views, without any tuning,",
-        TEMPERED: "Dividing TPT's logits by a temperature, fitted on the other sets, keeps every "
-        "answer and",
+        TEMPERED: "A temperature on top of TPT, fitted on the other sets, changes no answer and",
     }
-    for contender, words in ways.items():
-        gap = comparison.difference(contender, TPT, metric="absolute_gap")
-        if gap is None:
-            continue
-        now = 100 * comparison.value(contender, "absolute_gap")
-        if not gap.separated:
-            did = "leaves the gap as TPT has it, as far as can be told"
-        else:
-            verb = "brings" if gap.estimate < 0 else "widens"
-            did = f"{verb} the gap to {now:.1f} points"
-        price = "" if contender == TEMPERED else _price(comparison, contender)
-        sentences.append(f"{words} {did}{price}.")
-    return sentences
+    return [
+        f"{words} {_done(comparison, contender)}."
+        for contender, words in ways.items()
+        if comparison.difference(contender, TPT, metric="absolute_gap") is not None
+    ]
+
+
+def _done(comparison: FamilyComparison, contender: Contender) -> str:
+    """Say where a method leaves confidence, whether that is nearer than TPT's, and the price."""
+    gap = comparison.value(contender, "signed_gap")
+    side = "over" if gap > 0 else "under"
+    found = comparison.difference(contender, TPT, metric="absolute_gap")
+    if found is None or not found.separated:
+        nearer = "which cannot be told from TPT's distance"
+    else:
+        nearer = f"{'nearer to' if found.estimate < 0 else 'further from'} accuracy than TPT"
+    price = "" if contender == TEMPERED else _price(comparison, contender)
+    price = f",{price}" if price.startswith(" and") else price
+    return f"leaves the model {side}confident by {_points(abs(gap))}, {nearer}{price}"
 
 
 def _best(comparison: FamilyComparison) -> list[str]:

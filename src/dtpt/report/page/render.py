@@ -129,5 +129,7 @@ def _groups_by(items: Iterable[Any], attribute: str) -> list[tuple[str, list[Any
 
 
 def _unbroken(text: str) -> str:
-    """Keep numbers with their % and method names on one line."""
-    return text.replace(" %", "\u00a0%").replace("-TPT", "\u2011TPT")
+    """Keep numbers with their % and points, λ with its value and method names on one line."""
+    for together in (" %", "λ = ", " points"):
+        text = text.replace(together, together.replace(" ", "\u00a0"))
+    return text.replace("-TPT", "\u2011TPT")

@@ -1,8 +1,9 @@
 """From the stores of a run to a record."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +28,17 @@ SET_METRICS = ("accuracy", "signed_gap", "ece", "floor", "brier", "nll", "aurc")
 
 
 def make_record(
-    runs: Sequence[Path | str], *, command: str = "", resampling: Resampling | None = None
+    runs: Sequence[Path | str],
+    *,
+    methods: Collection[str] = (),
+    command: str = "",
+    resampling: Resampling | None = None,
 ) -> Record:
     """Return the record of a run.
 
     Args:
         runs: Its folder, or its shards; one model, prompt and setting.
+        methods: Names of the methods to keep, with all their weights; all when empty.
         command: That makes the run again; the run's own when empty.
         resampling: How differences are judged.
 
@@ -42,6 +48,7 @@ def make_record(
     with gather(runs) as gathered:
         if len(gathered.conditions) != 1:
             raise ReportError("A record is made of one model, prompt and setting: name one run.")
+        gathered = replace(gathered, conditions=(_kept(gathered.conditions[0], methods),))
         fitted = fit_elsewhere(gathered.conditions[0])
         (condition,) = with_derived_rows(gathered, fitted).conditions
         _check_complete(condition)
@@ -64,6 +71,14 @@ def make_record(
         sets={name: _set(condition, name, fitted=fitted) for name in condition.datasets},
         families=tuple(_family(one) for one in families),
     )
+
+
+def _kept(condition: Condition, methods: Collection[str]) -> Condition:
+    """Return a condition with some of its methods."""
+    if not methods:
+        return condition
+    cells = {key: cell for key, cell in condition.cells.items() if key[1].method in methods}
+    return replace(condition, cells=cells)
 
 
 def _check_complete(condition: Condition) -> None:
@@ -102,11 +117,16 @@ def _family(comparison: FamilyComparison) -> RecordedFamily:
         pictures=comparison.pictures,
         rows=tuple(_row(comparison, contender) for contender in comparison.contenders),
         differences=tuple(
-            RecordedDifference(**{name: getattr(one, name) for name in names})
+            RecordedDifference(**{name: _short(getattr(one, name)) for name in names})
             for one in comparison.comparisons
         ),
         verdict=family_verdict(replace(comparison, size="")).sentences,
     )
+
+
+def _short(value: Any) -> Any:
+    """Return a number in as many digits as an interval is worth."""
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _row(comparison: FamilyComparison, contender: Contender) -> RecordedRow:
@@ -117,8 +137,8 @@ def _row(comparison: FamilyComparison, contender: Contender) -> RecordedRow:
         floors = [calibrated_ece(seed.confidence).mean for seed in seeds if metric == "ece"]
         values[metric] = RecordedValue(
             value=comparison.value(contender, metric),
-            low=interval.low,
-            high=interval.high,
+            low=_short(interval.low),
+            high=_short(interval.high),
             best=comparison.best(metric) == contender,
             floor=float(np.mean(floors)) if floors else None,
         )

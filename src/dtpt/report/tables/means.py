@@ -271,7 +271,7 @@ def apart_notes(
         if not draws.any_apart([cells[place] for cells in grids], column.metric.key)
     ]
     if len(alike) == len(columns):
-        return ["No two rows can be told apart in any column: at this size they are equally good."]
+        return ["No two rows can be told apart in any column at this number of pictures."]
     return [f"No two rows can be told apart in: {', '.join(alike)}."] if alike else []
 
 
