@@ -40,5 +40,7 @@ class CaptionedFigure:
 
     @cached_property
     def panel_svgs(self) -> tuple[str, ...]:
-        """The parts as SVG documents; the whole where there are no parts."""
-        return tuple(svg_text(draw()) for draw in self.panels) or (self.svg,)
+        """The parts as SVG documents; the whole where there are none, or where it is folded."""
+        if self.folded or not self.panels:
+            return (self.svg,)
+        return tuple(svg_text(draw()) for draw in self.panels)
