@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dtpt"
 LAYERS = [
     {"errors"},
-    {"images", "files", "metrics"},
+    {"images", "files", "processes", "metrics"},
     {"clip", "pocket"},
     {"prompts", "views", "familiarity"},
     {"methods"},

@@ -54,6 +54,10 @@ class ImageError(DtptError):
     """An image that cannot be read: damaged, too large, or no image at all."""
 
 
+class WorkerError(DtptError):
+    """A process beside this one that ended, or failed for a reason that is not the caller's."""
+
+
 class PromptError(DtptError):
     """A class list, template or context from which no prompt can be made."""
 

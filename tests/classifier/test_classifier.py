@@ -72,7 +72,7 @@ def test_one_unreadable_image_does_not_stop_the_others(classifier, picture):
     assert isinstance(results[1], ImageError)
     assert results[0].label == results[2].label
     with pytest.raises(ImageError):
-        classifier.predict_batch([picture, b"not an image"])
+        list(classifier.predict_batch([picture, b"not an image"]))
 
 
 def test_two_classes_of_one_name_share_their_probability(tiny_clip, picture):

@@ -9,7 +9,7 @@ import torch
 
 from dtpt.analysis.basis_answers import BasisAnswers, BasisOrder, answer_pictures
 from dtpt.errors import DtptError, RunError
-from dtpt.runs.processes import Companion, start, stop
+from dtpt.processes import Companion, start, stop
 from dtpt.runs.replica import Replica
 
 if TYPE_CHECKING:

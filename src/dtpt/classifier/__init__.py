@@ -1,7 +1,8 @@
 """The public classifier: an image in, a calibrated prediction out.
 
 `classifier` puts model, prompts, views and method together; `answers` is what it says, `notebook`
-how that looks in a notebook; `saving` writes a classifier to a folder and reads it back.
+how that looks in a notebook; `batches` answers many pictures in several processes; `saving` writes
+a classifier to a folder and reads it back.
 
 >>> import dtpt
 >>> from dtpt.data.openmoji_art import OpenMojiRef

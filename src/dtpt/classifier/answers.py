@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dtpt.classifier.notebook import SHOWN, Bar, as_html
+from dtpt.promises import Promise
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,6 +162,27 @@ class Prediction(Answer):
         ]
         sheet = None if self.kept is None else self.kept.sheet
         return as_html(bars, method=self.method, remark=self.remark, sheet=sheet)
+
+
+def promised_about(
+    promise: Promise, logits: Tensor, *, index: int
+) -> tuple[float, tuple[int, ...], bool]:
+    """Say what a promise makes of one answer of its own subject (see `Promise.check`).
+
+    Args:
+        promise: about the method and class list that answered.
+        logits: (C,) behind the answer.
+        index: the class that was answered.
+
+    Returns:
+        The calibrated confidence, the classes of the set with the most probable first, and whether
+        the promise on errors covers the answer.
+    """
+    logs = torch.log_softmax(logits.cpu().double(), dim=-1).numpy()  # (C,)
+    said = promise.state(logs[None], predictions=[index])
+    order = np.argsort(-logs, kind="stable")
+    members = tuple(int(k) for k in order if said.members[0, k])
+    return float(said.confidence[0]), members, bool(said.answered[0])
 
 
 def _sure(answer: Answer) -> str:

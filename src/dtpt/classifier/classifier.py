@@ -1,21 +1,27 @@
 """Model, prompts, views and method put together: `Classifier`."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from typing import Self
+from typing import Literal, Self
 
-import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from dtpt.classifier.answers import Answer, KeptViews, Prediction
+from dtpt.classifier.answers import Answer, KeptViews, Prediction, promised_about
+from dtpt.classifier.arguments import check_prompts, class_names, view_recipe, whole_number
+from dtpt.classifier.batches import (
+    Answers,
+    answer_here,
+    answer_in_processes,
+    check_images,
+    count_workers,
+)
 from dtpt.classifier.saving import Parts, load_parts, save_parts
 from dtpt.classifier.seeing import Seen, ViewMaker
 from dtpt.clip.model import Clip
-from dtpt.errors import ImageError, MethodError, PromptError, PromptWarning, shown
+from dtpt.errors import ImageError, OptionError
 from dtpt.familiarity import unfamiliar
 from dtpt.files import AnyPath
 from dtpt.images import ImageSource
@@ -82,11 +88,11 @@ class Classifier:
         self._assemble(
             Parts(
                 model=model,
-                classes=_names(classes),
+                classes=class_names(classes),
                 template=template,
                 method=resolve_method(method, lambda_=lambda_, protocol=protocol),
-                recipe=_recipe(views, augmix),
-                seed=_whole_number(seed, "seed"),
+                recipe=view_recipe(views, augmix),
+                seed=whole_number(seed, "seed"),
                 settings=checked_settings(settings),
                 context=context,
                 promise=None if promise is None else as_promise(promise),
@@ -102,7 +108,7 @@ class Classifier:
         prompts = PromptSet.build(
             parts.model, parts.classes, template=parts.template, context=parts.context
         )
-        _check_classes(prompts)
+        check_prompts(prompts)
         self.tuner = Tuner(
             parts.model, prompts, settings=parts.settings, text_features=parts.text_features
         )
@@ -204,27 +210,76 @@ class Classifier:
         """
         return self._answer(self._view_maker(image), keep_views=keep_views)
 
-    def predict_batch(self, images: Iterable[ImageSource]) -> list[Prediction]:
-        """Classify several images; each is independent of the others.
+    def predict_batch(
+        self, images: Iterable[ImageSource], *, workers: int | Literal["auto"] = 1, threads: int = 1
+    ) -> Iterator[Prediction]:
+        """Classify several images and yield the predictions in their order.
+
+        An image that cannot be read ends the iteration with its error, after the predictions of
+        all images before it; `predict_each` goes on instead. Arguments as there.
 
         Raises:
-            ImageError: at the first image that cannot be read (see `predict_each`).
-        """
-        return [self.predict(image) for image in images]
+            ImageError: at the first image that cannot be read; the message names it.
 
-    def predict_each(self, images: Iterable[ImageSource]) -> Iterator[Prediction | ImageError]:
-        """Classify images one by one; one that cannot be read yields its error."""
-        for image in images:
-            try:
-                yield self.predict(image)
-            except ImageError as error:
-                yield error
+        Example:
+            >>> import dtpt
+            >>> made = dtpt.Classifier(dtpt.load_model("pocket"), ["cat", "dog"], views=4)
+            >>> pictures = [np.zeros((9, 9, 3), np.uint8), np.ones((9, 9, 3), np.uint8)]
+            >>> len(list(made.predict_batch(pictures)))
+            2
+        """
+        return _without_errors(self.predict_each(images, workers=workers, threads=threads))
+
+    def predict_each(
+        self, images: Iterable[ImageSource], *, workers: int | Literal["auto"] = 1, threads: int = 1
+    ) -> Answers[Prediction]:
+        """Classify several images in their order; one that cannot be read yields its error.
+
+        Predictions are those of `predict` in a process with as many torch threads, bit for bit.
+        Images are taken as they are needed, a few ahead, so that there may be any number of them.
+
+        Args:
+            images: paths, bytes, Pillow images or arrays.
+            workers: processes that work beside this one; 1 works in this one, "auto" fills the
+                cores. On a CPU each has a copy of the classifier, and of the model's memory. Where
+                the model is on an accelerator they make the views, and the rest happens here.
+                Scripts need no `if __name__ == "__main__"`.
+            threads: torch threads of each process.
+
+        Raises:
+            OptionError: `images` is one picture, or a number makes no sense.
+            MethodError: with workers, a method with functions of the script itself.
+            WorkerError: a process ended, for example because memory ran out.
+        """
+        check_images(images)
+        if whole_number(threads, "threads") < 1:
+            raise OptionError(f"threads must be at least 1, got {threads}.")
+        count = count_workers(workers, threads=threads)
+        if count == 1:
+            return answer_here(self.predict, images)
+        if self.model.device.type == "cpu":
+            return answer_in_processes(self.predict, images, workers=count, threads=threads)
+        seen = answer_in_processes(self._view_maker, images, workers=count, threads=threads)
+        return self._answers(seen)
+
+    def _answers(self, views: Answers[Seen]) -> Answers[Prediction]:
+        with closing(views):
+            for seen in views:
+                yield seen if isinstance(seen, ImageError) else self._answer(seen)
 
     def fit_weight(self, images: Iterable[ImageSource]) -> float | None:
         """Find the lambda of a method such as "d-tpt@auto=0.9" from pictures without labels.
 
         At most 32 pictures are looked at. Returns the weight; None if the method has none to find.
+
+        Example:
+            >>> import dtpt
+            >>> model = dtpt.load_model("pocket")
+            >>> made = dtpt.Classifier(model, ["cat", "dog"], method="d-tpt@auto=0.9", views=4)
+            >>> made.fit_weight([np.zeros((9, 9, 3), np.uint8)]) == made.method.lambda_
+            True
         """
+        check_images(images)
         seen = (self.view_features(image) for image in islice(images, PICTURES_FOR_A_WEIGHT))
         (self.method,) = self.tuner.with_weights([self.method], seen)
         return self.method.lambda_
@@ -294,61 +349,9 @@ class Classifier:
         )
 
 
-def promised_about(
-    promise: Promise, logits: Tensor, *, index: int
-) -> tuple[float, tuple[int, ...], bool]:
-    """Say what a promise makes of one answer of its own subject (see `Promise.check`).
-
-    Args:
-        promise: about the method and class list that answered.
-        logits: (C,) behind the answer.
-        index: the class that was answered.
-
-    Returns:
-        The calibrated confidence, the classes of the set with the most probable first, and whether
-        the promise on errors covers the answer.
-    """
-    logs = torch.log_softmax(logits.cpu().double(), dim=-1).numpy()  # (C,)
-    said = promise.state(logs[None], predictions=[index])
-    order = np.argsort(-logs, kind="stable")
-    members = tuple(int(k) for k in order if said.members[0, k])
-    return float(said.confidence[0]), members, bool(said.answered[0])
-
-
-def _names(classes: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
-        raise PromptError(f"Classes must be a list of names, not {shown(classes)}.")
-    return tuple(classes)
-
-
-def _recipe(views: object, augmix: bool) -> ViewRecipe:
-    if not isinstance(augmix, bool):
-        raise MethodError(f"augmix must be True or False, got {shown(augmix)}.")
-    if isinstance(views, ViewRecipe):
-        return views
-    try:
-        return ViewRecipe(count=_whole_number(views, "views"), augmix=augmix)
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise MethodError(f"views is {shown(views)}: {reason}; the paper uses 64.") from None
-
-
-def _whole_number(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise MethodError(f"{name} must be a whole number, got {shown(value)}.")
-    return int(value)
-
-
-def _check_classes(prompts: PromptSet) -> None:
-    """Refuse what can only be answered one way; warn about classes that nothing tells apart."""
-    if len(prompts.names) < 2:
-        raise PromptError(
-            f"One class ({prompts.names[0]!r}) leaves nothing to decide: give at least two."
-        )
-    for group in prompts.duplicates:
-        names = ", ".join(repr(name) for name in group)
-        warnings.warn(
-            f"Classes with the same prompt share their probability: {names}.",
-            PromptWarning,
-            stacklevel=4,
-        )
+def _without_errors(answers: Answers[Prediction]) -> Iterator[Prediction]:
+    with closing(answers):  # processes end at the first error, not when somebody collects them
+        for answer in answers:
+            if isinstance(answer, ImageError):
+                raise answer
+            yield answer

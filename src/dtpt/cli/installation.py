@@ -75,7 +75,7 @@ def describe_system() -> System:
         True
     """
     from dtpt.bench.machine import processor_name
-    from dtpt.runs.resources import free_memory, usable_cores
+    from dtpt.processes import free_memory, usable_cores
 
     return System(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",

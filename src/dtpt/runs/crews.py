@@ -8,6 +8,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dtpt.errors import RunError
+from dtpt.processes import Companion, start, stop
 from dtpt.runs.orders import (
     Answered,
     Batch,
@@ -21,7 +22,6 @@ from dtpt.runs.orders import (
     Struck,
     WorkOrder,
 )
-from dtpt.runs.processes import Companion, start, stop
 
 if TYPE_CHECKING:
     from dtpt.runs.replica import Replica

@@ -11,12 +11,10 @@ The rule, with its reasons:
 * A replica takes seconds to start, so there are no more than the work is worth.
 """
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dtpt.runs.processes import CAN_START
+from dtpt.processes import CAN_START, free_memory, usable_cores
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 Count = int | Literal["auto"]
 
-CGROUP = Path("/sys/fs/cgroup")
 PROCESS_BYTES = 400_000_000  # Python with torch
 MEMORY_SHARE = 0.8  # of what is free; the rest is for caches and others
 SECONDS_TO_START = 4.0
@@ -160,34 +157,3 @@ def _weight_bytes(module: "nn.Module") -> int:
 def this_machine(device: str = "cpu") -> Machine:
     """Return what this process may use, in a container its share of it."""
     return Machine(usable_cores(), free_memory(), device)
-
-
-def usable_cores() -> int:
-    """Return the number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    quota, _, period = _read(CGROUP / "cpu.max").partition(" ")
-    if quota.isdigit() and period.strip().isdigit():
-        cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
-
-
-def free_memory() -> int | None:
-    """Return the bytes of memory that this process can still get; None where nobody says."""
-    found = []
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            found.append(1024 * int(line.split()[1]))
-    limit, used = _read(CGROUP / "memory.max").strip(), _read(CGROUP / "memory.current").strip()
-    if limit.isdigit() and used.isdigit():
-        found.append(max(int(limit) - int(used), 0))
-    return min(found) if found else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("ascii")
-    except (OSError, UnicodeDecodeError):
-        return ""

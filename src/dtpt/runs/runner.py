@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from dtpt.files import printable
+from dtpt.processes import CAN_START, Companion, stop, usable_cores
 from dtpt.runs.crews import Crew, InlineCrew, LocalCrew, warm_up
 from dtpt.runs.locking import set_aside
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.planning import Plan
-from dtpt.runs.processes import CAN_START, Companion, stop
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run, thread_remarks
-from dtpt.runs.resources import FEW_PICTURES, Resources, usable_cores
+from dtpt.runs.resources import FEW_PICTURES, Resources
 from dtpt.runs.scheduler import Scheduler
 from dtpt.runs.shards import Shard, find_shard
 from dtpt.runs.store import Store

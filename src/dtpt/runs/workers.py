@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dtpt.data.dataset import ImageRef, Sample
 from dtpt.errors import ImageError, RunError
-from dtpt.runs.processes import Companion, start, stop
+from dtpt.processes import Companion, start, stop
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

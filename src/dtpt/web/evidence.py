@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.classifier.classifier import promised_about
+from dtpt.classifier.answers import promised_about
 from dtpt.metrics import binomial_interval
 from dtpt.promises import Promise, Subject
 from dtpt.runs import open_run

@@ -4,7 +4,8 @@ They are started as programs, not by `multiprocessing`: nothing of the caller's 
 in them, so a script needs no `if __name__ == "__main__"`, and a process may start others. When we
 die, however that happens, the pipe closes and the companion ends; nothing is left behind.
 
-This module imports neither NumPy nor torch.
+Beside them: how many cores and how much memory there is for them. This module imports neither NumPy
+nor torch.
 """
 
 import os
@@ -17,8 +18,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any
 
+CGROUP = Path("/sys/fs/cgroup")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 CAN_START = os.name == "posix" and bool(sys.executable)
 """Whether companions can be started here; elsewhere all work is done in one process."""
@@ -56,7 +59,7 @@ def start(
     """
     ours, theirs = Pipe()
     code = (
-        f"import sys; sys.path[:] = {sys.path!r}; from dtpt.runs.processes import run; "
+        f"import sys; sys.path[:] = {sys.path!r}; from dtpt.processes import run; "
         f"run({theirs.fileno()}, {target!r})"
     )
     flags = [f"-W{option}" for option in sys.warnoptions]
@@ -112,3 +115,34 @@ def run(descriptor: int, target: str) -> None:
     module, _, name = target.partition(":")
     with Connection(descriptor) as pipe, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         getattr(import_module(module), name)(pipe)
+
+
+def usable_cores() -> int:
+    """Return the number of cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    quota, _, period = _read(CGROUP / "cpu.max").partition(" ")
+    if quota.isdigit() and period.strip().isdigit():
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def free_memory() -> int | None:
+    """Return the bytes of memory that this process can still get; None where nobody says."""
+    found = []
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(1024 * int(line.split()[1]))
+    limit, used = _read(CGROUP / "memory.max").strip(), _read(CGROUP / "memory.current").strip()
+    if limit.isdigit() and used.isdigit():
+        found.append(max(int(limit) - int(used), 0))
+    return min(found) if found else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
