@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from dtpt.methods import resolve_method as resolve_method
     from dtpt.metrics import calibration_report as calibration_report
     from dtpt.prompts import PromptSet as PromptSet
+    from dtpt.report.from_python import compare as compare
+    from dtpt.runs import Run as Run
+    from dtpt.runs.from_python import evaluate as evaluate
+    from dtpt.runs.from_python import load_run as load_run
     from dtpt.tuning import Tuner as Tuner
     from dtpt.tuning import TuningSettings as TuningSettings
     from dtpt.views import ViewRecipe as ViewRecipe
@@ -44,14 +48,18 @@ _HOMES = {
     "Method": "dtpt.methods",
     "Prediction": "dtpt.classifier",
     "PromptSet": "dtpt.prompts",
+    "Run": "dtpt.runs",
     "Tuner": "dtpt.tuning",
     "TuningSettings": "dtpt.tuning",
     "ViewRecipe": "dtpt.views",
     "calibration_report": "dtpt.metrics",
+    "compare": "dtpt.report.from_python",
+    "evaluate": "dtpt.runs.from_python",
     "from_open_clip": "dtpt.clip.loading",
     "from_transformers": "dtpt.clip.loading",
     "load_dataset": "dtpt.data",
     "load_model": "dtpt.clip.loading",
+    "load_run": "dtpt.runs.from_python",
     "push_to_hub": "dtpt.clip.loading",
     "regularised": "dtpt.methods",
     "resolve_method": "dtpt.methods",

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from dtpt.errors import OptionError, shown
 
+LONGEST_NAME = 255  # bytes, of one part of a path
 AnyPath = str | os.PathLike[str]
 
 # Neither waits for the other end of a pipe nor makes a terminal ours; absent on some systems.
@@ -69,7 +70,10 @@ def as_path(value: object, what: str) -> Path:
     """
     if not isinstance(value, str | os.PathLike) or "\0" in os.fsdecode(value):
         raise OptionError(f"The {what} must be a path, got {shown(value)}.")
-    return Path(os.fsdecode(value))
+    path = Path(os.fsdecode(value))
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+        raise OptionError(f"The {what} has a name that is too long for a file: {shown(value)}.")
+    return path
 
 
 def open_regular(path: AnyPath) -> io.BufferedReader:

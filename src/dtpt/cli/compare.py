@@ -1,15 +1,12 @@
 """`dtpt compare`: which methods of some runs can be told apart."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtpt.cli.flags import AsJson
 
 if TYPE_CHECKING:
-    from dtpt.metrics import Comparison
     from dtpt.report.comparison import FamilyComparison, Resampling
     from dtpt.report.gathering import Condition
 
@@ -83,14 +80,8 @@ def _family(one: "FamilyComparison") -> dict[str, Any]:
             label: {metric: drawn.estimate for metric, drawn in metrics.items()}
             for label, metrics in one.drawn.items()
         },
-        "comparisons": list(_comparisons(one.comparisons)),
+        "comparisons": [comparison.to_dict() for comparison in one.comparisons],
     }
-
-
-def _comparisons(comparisons: "tuple[Comparison, ...]") -> Iterator[dict[str, Any]]:
-    for comparison in comparisons:
-        words = {"separated": comparison.separated, "better": comparison.better}
-        yield {**asdict(comparison), **words}
 
 
 def _show(found: "list[tuple[Condition, tuple[FamilyComparison, ...]]]") -> None:

@@ -17,6 +17,7 @@ never the stricter of the two.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -76,6 +77,10 @@ class Comparison:
     n: int
     level: float
     comparisons: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, with `separated` and `better`."""
+        return {**asdict(self), "separated": self.separated, "better": self.better}
 
     @property
     def separated(self) -> bool:

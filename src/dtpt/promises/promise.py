@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field, JsonValue, ValidationError
 
 from dtpt.errors import PromiseError
-from dtpt.files import AnyPath, printable, read_limited, write_atomically
+from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
 from dtpt.promises.fitting import Fit, Frozen, Levels, SetKind, Statement, state
 
 FORMAT = 1
@@ -202,7 +202,7 @@ def read_promise(path: AnyPath) -> Promise:
 
 def as_promise(given: Promise | AnyPath) -> Promise:
     """Return a promise, read from its file where a path is given."""
-    return given if isinstance(given, Promise) else read_promise(given)
+    return given if isinstance(given, Promise) else read_promise(as_path(given, "promise"))
 
 
 def content_digest(content: Any) -> str:

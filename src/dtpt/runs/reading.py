@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from dtpt.runs.rows import ROW_COLUMNS, Columns, Rows, column_sql, column_types
 from dtpt.runs.schema import connect_for_reading, damaged, explained, version_of
 from dtpt.runs.shards import store_file, store_files
 from dtpt.runs.spec import Cell, RunSpec
+
+if TYPE_CHECKING:
+    import pandas
 
 _STORED = (
     "sample",
@@ -142,6 +145,18 @@ class Run:
         return self.rows_of(
             *self.select(dataset=dataset, method=method, lambda_=lambda_, seed=seed)
         )
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all successful rows as dictionaries, for `pandas.DataFrame` or JSON."""
+        return self.rows().records()
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return all successful rows as a table of pandas.
+
+        Raises:
+            RunError: pandas is not installed; `records` needs none.
+        """
+        return self.rows().to_pandas()
 
     def rows_of(self, *cells: Cell) -> Rows:
         """Return the successful rows of these cells, in their order, each by sample id."""

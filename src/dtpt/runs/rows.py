@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dtpt.errors import RunError
 from dtpt.runs.spec import Cell
+
+if TYPE_CHECKING:
+    import pandas
 
 Columns = npt.NDArray[Any]
 """A structured array: one record per row, one field per column."""
@@ -68,6 +72,35 @@ class Rows:
         """(n,) whether the prediction is the label."""
         return np.equal(self.predictions, self.labels)
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return a dictionary of plain values for each row, as tables and JSON take them."""
+        columns = {
+            "sample": self.ids,
+            "label": self.labels,
+            "prediction": self.predictions,
+            "correct": self.correct,
+            "confidence": self.confidence,
+            "entropy": self.entropy,
+            "p_label": self.p_label,
+            "zero_shot_prediction": self.zero_shot_predictions,
+            "zero_shot_confidence": self.zero_shot_confidence,
+        }
+        lists = [column.tolist() for column in columns.values()]
+        return [
+            {**_cell_record(self.cells[cell]), **dict(zip(columns, values, strict=True))}
+            for cell, *values in zip(self.cell_index.tolist(), *lists, strict=True)
+        ]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the records as a table of pandas; an error where that is not installed."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise RunError(
+                "pandas is not installed: `pip install pandas`, or use Run.records()."
+            ) from error
+        return pandas.DataFrame(self.records())
+
     @classmethod
     def of(cls, cells: tuple[Cell, ...], parts: Iterable[Columns]) -> "Rows":
         """Put the tables of some cells, in the same order, behind each other."""
@@ -88,6 +121,15 @@ class Rows:
             cell_index=index,
             cells=cells,
         )
+
+
+def _cell_record(cell: Cell) -> dict[str, Any]:
+    return {
+        "dataset": cell.dataset,
+        "method": cell.method,
+        "lambda": cell.lambda_,
+        "seed": cell.seed,
+    }
 
 
 def column_types(names: Iterable[str]) -> np.dtype[Any]:
