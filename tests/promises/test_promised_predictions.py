@@ -146,7 +146,8 @@ def test_predict_takes_class_list_and_settings_from_the_promise(picture, tmp_pat
         assert words in str(refused.value)
 
 
-def test_the_table_says_where_no_answer_is_given(capsys):
+def test_the_table_says_where_no_answer_is_given(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     row = {"image": "p.png", "label": "cat", "confidence": 0.4, "calibrated_confidence": 0.3}
     sets = {"is_answered": False, "prediction_set": ["cat", "dog", "bird", "cow", "ox"]}
     print_table([{**row, **sets}, {"image": "q.png", "error": "damaged"}], "d-tpt")
