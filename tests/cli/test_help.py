@@ -116,7 +116,7 @@ def test_long_names_are_whole_in_the_table_of_a_run(capsys, monkeypatch):
         counts = SimpleNamespace(effective=120, expected=120)
         numbers = dict.fromkeys(PAPER_METRICS, 0.123456)
         return SimpleNamespace(
-            dataset=dataset, label=label, mean=numbers, std=numbers, seeds={0: counts}
+            dataset=dataset, label=label, mean=numbers, std=numbers, seeds={0: counts}, weights={}
         )
 
     results = [

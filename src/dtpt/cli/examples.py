@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench end-to-end": ("dtpt bench end-to-end --classes 47 --settings one,five",),
     "bench runs": ("dtpt bench runs --images 3 --model pocket",),
     "bench pipeline": ("dtpt bench pipeline --pictures 64",),
+    "bench rows": ("dtpt bench rows --classes 10,1000",),
     "bench serve": ("dtpt bench serve --clients 1,4 --requests 0",),
     "--install-completion": ("dtpt --install-completion", "dtpt --install-completion --shell zsh"),
 }
