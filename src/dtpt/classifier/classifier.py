@@ -67,6 +67,11 @@ class Classifier:
         PromiseError: the promise is for something else, or its file is damaged.
         PromptError: fewer than two classes, or a prompt that cannot be made.
         MethodError: an unknown method, or a number that makes no sense.
+
+    Example:
+        >>> import dtpt
+        >>> dtpt.Classifier(dtpt.load_model("pocket"), ["cat", "dog"], method="tpt", views=8)
+        <Classifier tpt, of 2 classes with 8 views, on pocket (cpu)>
     """
 
     def __init__(
@@ -222,7 +227,7 @@ class Classifier:
             ImageError: at the first image that cannot be read; the message names it.
 
         Example:
-            >>> import dtpt
+            >>> import dtpt, numpy as np
             >>> made = dtpt.Classifier(dtpt.load_model("pocket"), ["cat", "dog"], views=4)
             >>> pictures = [np.zeros((9, 9, 3), np.uint8), np.ones((9, 9, 3), np.uint8)]
             >>> len(list(made.predict_batch(pictures)))
@@ -273,7 +278,7 @@ class Classifier:
         At most 32 pictures are looked at. Returns the weight; None if the method has none to find.
 
         Example:
-            >>> import dtpt
+            >>> import dtpt, numpy as np
             >>> model = dtpt.load_model("pocket")
             >>> made = dtpt.Classifier(model, ["cat", "dog"], method="d-tpt@auto=0.9", views=4)
             >>> made.fit_weight([np.zeros((9, 9, 3), np.uint8)]) == made.method.lambda_

@@ -1,11 +1,4 @@
-"""What `dtpt eval` does, from Python: `dtpt.evaluate` and `dtpt.load_run`.
-
->>> run = evaluate("openmoji/food-drink", limit=4, method="zero-shot", output="food", quiet=True)
->>> len(run.records()), sorted(run.records()[0])[:3]
-(4, ['confidence', 'correct', 'dataset'])
->>> load_run("food").is_complete
-True
-"""
+"""What `dtpt eval` does, from Python: `dtpt.evaluate` and `dtpt.load_run`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,6 +58,11 @@ def evaluate(
     Raises:
         OptionError: a value makes no sense.
         RunError: the folder holds another run, or too many images cannot be read.
+
+    Example:
+        >>> run = evaluate("openmoji/food-drink", limit=4, method="zero-shot", quiet=True)
+        >>> len(run.records()), sorted(run.records()[0])[:3]
+        (4, ['confidence', 'correct', 'dataset'])
     """
     return _evaluate(dict(locals()))
 
@@ -119,5 +117,12 @@ def load_run(path: AnyPath) -> Run:
 
     Raises:
         RunError: there is none, it is damaged, or it is still in shards.
+
+    Example:
+        >>> made = evaluate(
+        ...     "openmoji/food-drink", limit=4, method="zero-shot", output="food", quiet=True
+        ... )
+        >>> load_run("food").is_complete
+        True
     """
     return open_run(as_path(path, "run"))
