@@ -22,7 +22,9 @@ HEADS = (
     "APS classes",
     "answered",
     "error",
+    "able",
     "kept",
+    "held-out",
 )
 
 
@@ -84,7 +86,9 @@ def _row(cell: "Cell", found: "Splits") -> dict[str, Any]:
         "size_aps": float(found.size_aps.mean()),
         "answered": float(found.answered.mean()),
         "error": float(given.mean()) if len(given) else None,
+        "with_threshold": found.with_threshold,
         "kept": found.kept,
+        "kept_held_out": found.kept_held_out,
     }
 
 
@@ -107,13 +111,17 @@ def _print(rows: Sequence[dict[str, Any]], levels: "Levels", *, splits: int) -> 
             f"{row['size_aps']:.1f}",
             f"{100 * row['answered']:.1f}",
             error,
+            f"{100 * row['with_threshold']:.0f}",
             f"{100 * row['kept']:.1f}",
+            f"{100 * row['kept_held_out']:.1f}",
         )
     wide_console().print(table)
     print(
         f"Promised: coverage {100 * levels.coverage:g} on average; at most {100 * levels.error:g} "
-        f"errors in {100 * levels.confidence:g} of 100 splits (kept: share of splits whose "
-        "threshold has no more errors on all rows). In percent; classes per set."
+        f"errors in {100 * levels.confidence:g} of 100 splits. Able: splits that find a threshold. "
+        "Kept: splits with no more errors on all rows, the fitted half included; held-out: on the "
+        "judged half alone, with its own chance. Splits without answers count as kept. In percent; "
+        "classes per set."
     )
 
 

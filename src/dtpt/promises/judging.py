@@ -205,6 +205,16 @@ class Splits:
         """
         return float((np.nan_to_num(self.error_of_all) <= self.levels.error).mean())
 
+    @property
+    def kept_held_out(self) -> float:
+        """The same on the held-out half alone, where chance in that half counts as well."""
+        return float((np.nan_to_num(self.error) <= self.levels.error).mean())
+
+    @property
+    def with_threshold(self) -> float:
+        """Share of splits that give answers at all."""
+        return float((~np.isnan(self.error_of_all)).mean())
+
 
 def random_splits(rows: Labelled, *, splits: int, levels: Levels, seed: int = 0) -> Splits:
     """Fit on a random half of the pictures and judge the other, many times.
