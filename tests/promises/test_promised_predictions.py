@@ -156,3 +156,14 @@ def test_the_table_says_where_no_answer_is_given(capsys, monkeypatch):
     assert "cat, dog, bird and 2 more" in shown
     assert "30.0%" in shown
     assert "damaged" in shown
+
+
+def test_a_promise_is_saved_and_loaded_with_its_classifier(plain, picture, tiny_clip, tmp_path):
+    made = promised(tiny_clip, promise_for(plain))
+    made.save(tmp_path)
+    loaded = dtpt.Classifier.load(tmp_path, tiny_clip)
+    assert loaded.promise == made.promise
+    assert loaded.predict(picture).to_dict() == made.predict(picture).to_dict()
+    (tmp_path / "promise.json").write_text("{}")
+    with pytest.raises(PromiseError, match=r"promise\.json"):
+        dtpt.Classifier.load(tmp_path, tiny_clip)
