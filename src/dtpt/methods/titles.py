@@ -57,14 +57,15 @@ def _strength_text(written: str) -> str:
 
 
 def lambda_text(value: float) -> str:
-    """Write a weight briefly: powers of ten from 10³ on as such.
+    """Write a weight briefly: round numbers from 10³ on with a power of ten.
 
     Example:
-        >>> lambda_text(1e5), lambda_text(50.0), lambda_text(2500.0)
-        ('10⁵', '50', '2500')
+        >>> lambda_text(1e5), lambda_text(3e5), lambda_text(50.0), lambda_text(2512.0)
+        ('10⁵', '3·10⁵', '50', '2512')
     """
     if value >= 1000:
-        exponent = len(str(int(value))) - 1
-        if value == 10.0**exponent:
-            return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        factor, exponent = f"{value:.1e}".split("e+")
+        if float(f"{factor}e{exponent}") == value:
+            power = "10" + str(int(exponent)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+            return power if factor == "1.0" else f"{factor.removesuffix('.0')}·{power}"
     return f"{value:.6g}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dtpt.metrics import METRICS
 from dtpt.report.recorded.schema import Record, RecordedFamily
 
-SAME_KIND = ("machine", "system", "device", "torch", "threads")
+SAME_KIND = ("machine", "processor", "system", "device", "torch", "threads")
 """What of an environment decides the last bits of a number."""
 
 TOLERANCE = {
