@@ -9,7 +9,9 @@ import inspect
 import json
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 
@@ -37,6 +39,8 @@ MODULES = {
     "dtpt.errors": "Everything that is raised on purpose.",
 }
 _PLAIN = "    options:\n      members: false\n      show_bases: false\n"
+_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PICTURE = re.compile(r"<!-- picture: (\S+) \| (.*?) -->")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -48,7 +52,8 @@ def write_pages(target: Path) -> None:
         for path in sorted((ROOT / "docs").glob(pattern)):
             shutil.copyfile(path, target / path.name)
     for page in target.glob("*.md"):
-        page.write_text(site_links(page.read_text("utf-8"), folder="docs"), "utf-8")
+        text = with_pictures(page.read_text("utf-8"), target)
+        page.write_text(site_links(text, folder="docs"), "utf-8")
     for source, name in ROOT_PAGES.items():
         text = (ROOT / source).read_text("utf-8")
         folder = str(Path(source).parent)
@@ -59,6 +64,27 @@ def write_pages(target: Path) -> None:
     (target / "api").mkdir()
     for module, purpose in MODULES.items():
         (target / "api" / f"{module}.md").write_text(api_page(module, purpose), "utf-8")
+
+
+def with_pictures(text: str, target: Path) -> str:
+    """Run the Python of a page that asks for pictures, and put what it drew into the page.
+
+    `<!-- picture: views.png | words -->` asks for one. Pictures are made anew for every site and
+    never committed.
+
+    Args:
+        text: Of the page.
+        target: Folder of the site's pages, where the pictures go.
+    """
+    wanted = _PICTURE.findall(text)
+    if not wanted:
+        return text
+    with tempfile.TemporaryDirectory() as folder:
+        program = "\n".join(_PYTHON.findall(text))
+        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True, capture_output=True)
+        for name, _ in wanted:
+            shutil.copyfile(Path(folder) / name, target / name)
+    return _PICTURE.sub(r"![\2](\1)", text)
 
 
 def site_links(text: str, *, folder: str) -> str:

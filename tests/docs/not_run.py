@@ -22,6 +22,8 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,
     ("docs/pocket.md", "*"): HOURS,
+    ("docs/quickstart.md", "git clone"): NETWORK,
+    ("docs/reproduce.md", "dtpt datasets check"): WEIGHTS,
     ("docs/serve.md", "*"): SERVER,
     ("docs/studies.md", "*"): HOURS,
     ("training/README.md", "*"): HOURS,
