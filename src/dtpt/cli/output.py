@@ -75,10 +75,13 @@ def _table(
 ) -> Table:
     table = Table(title=escape(title) or None, title_justify="left")
     table.add_column(escape(heads[0]), no_wrap=True, overflow="ignore")
+    widths = _widths(heads, rows)
     for place in places:
         is_text = any(row[place][:1].isalpha() for row in rows)
         justify: JustifyMethod = "left" if is_text else "right"
-        table.add_column(escape(heads[place]), justify=justify, overflow="fold")
+        table.add_column(
+            escape(heads[place]), justify=justify, overflow="fold", min_width=widths[place]
+        )
     for row in rows:
         table.add_row(escape(row[0]), *(escape(row[place]) for place in places))
     return table
