@@ -1,6 +1,6 @@
-"""Compare the mean of 16 views with methods that had 64: `python docs/sixteen_views.py ALL SIXTEEN`.
+"""Compare the mean of 16 views with methods that had 64.
 
-ALL and SIXTEEN are the runs that docs/findings.md names. Prints differences, paired by picture,
+`python docs/sixteen_views.py ALL SIXTEEN`: the arguments are the runs that docs/findings.md names. Prints differences, paired by picture,
 with intervals that are corrected for all comparisons of a family.
 """
 

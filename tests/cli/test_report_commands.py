@@ -94,7 +94,7 @@ def test_the_demo_takes_colour_and_line_art_of_the_same_groups(tmp_path: Path) -
     assert colour == line
     assert colour
     assert (quick.views, quick.seed, quick.output) == (64, (0,), tmp_path / "run")
-    assert quick.limit is not None
+    assert quick.limit is None
     full = demo_options(DemoFlags(full=True))
     assert (full.seed, full.limit, full.output) == ((0,), None, Path("demo-output/full-run"))
     assert len(full.dataset) == 12
