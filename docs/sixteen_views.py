@@ -1,7 +1,7 @@
 """Compare the mean of 16 views with methods that had 64.
 
-`python docs/sixteen_views.py ALL SIXTEEN`: the arguments are the runs that docs/findings.md names. Prints differences, paired by picture,
-with intervals that are corrected for all comparisons of a family.
+`python docs/sixteen_views.py ALL SIXTEEN`: the arguments are the runs that docs/findings.md names.
+Prints differences, paired by picture, with intervals corrected for all comparisons of a family.
 """
 
 import sys
