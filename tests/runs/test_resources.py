@@ -2,14 +2,13 @@
 
 import pytest
 
+from dtpt.processes import free_memory, usable_cores
 from dtpt.runs.resources import (
     Machine,
     Resources,
     Work,
     choose_resources,
     describe_work,
-    free_memory,
-    usable_cores,
 )
 
 GB = 10**9
@@ -75,7 +74,7 @@ def test_larger_models_need_more_memory_and_time(tiny_model):
 
 
 def test_share_of_a_container_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr("dtpt.runs.resources.CGROUP", tmp_path)
+    monkeypatch.setattr("dtpt.processes.CGROUP", tmp_path)
     everything = usable_cores()
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     (tmp_path / "memory.max").write_text("5000000\n")
