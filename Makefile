@@ -19,7 +19,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --group docs --group oracle
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --group docs --group oracle --editable ".[ray]"
 	@# axe-core checks the page's accessibility; its test skips without it
 	-npm install --silent --no-save --no-audit --prefix $(VENV)/axe axe-core@4.14.0
 	@touch $@

@@ -9,6 +9,7 @@ nor torch.
 """
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -127,6 +128,20 @@ def usable_cores() -> int:
     if quota.isdigit() and period.strip().isdigit():
         cores = min(cores, max(1, int(quota) // int(period)))
     return cores
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's model name, or what Python knows of it where there is no such file.
+
+    Args:
+        cpuinfo: Linux' description of the processors.
+    """
+    try:
+        lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.processor() or platform.machine())
 
 
 def free_memory() -> int | None:

@@ -181,3 +181,27 @@ def test_pipeline_prints_speed_and_how_busy_the_cores_are(printed, monkeypatch):
     assert found["serial_pictures_per_second"] == pytest.approx(serial)
     assert 0 < found["busy_share"] <= 1.1
     assert found["machine"]["cores"] >= 1
+
+
+@pytest.mark.slow
+def test_cluster_prints_the_ceiling_of_its_driver(printed):
+    pytest.importorskip("ray")
+    found = json.loads(printed("cluster", "--pictures", 40, "--actors", "1", "--json"))
+    alone, one = found["rows"]
+    assert (alone["actors"], one["actors"]) == (0, 1)
+    assert one["rows_per_second"] == pytest.approx(5 * one["pictures_per_second"])
+    assert alone["overhead_ms"] == 0
+    assert one["overhead_ms"] == pytest.approx(1000 * (one["seconds"] - alone["seconds"]) / 40)
+    assert found["machine"]["cores"] >= 1
+
+
+def test_sizing_counts_every_table(printed):
+    found = json.loads(printed("sizing", "--gflops", "100,1000", "--json"))
+    assert [row["table"] for row in found] == [f"table{k}" for k in range(1, 8)]
+    by_table = {row["table"]: row for row in found}
+    for row in found:
+        assert row["hours"]["100"] == pytest.approx(10 * row["hours"]["1000"])
+        assert row["hours"]["1000"] == pytest.approx(row["teraflop"] / 3600)
+        assert row["image_passes"] > row["pictures"] > 0
+    both = by_table["table4"]["image_passes"] + by_table["table5"]["image_passes"]
+    assert by_table["table1"]["image_passes"] == both  # the same runs, set by set

@@ -9,10 +9,10 @@ from dtpt.bench.machine import (
     count_gflop,
     describe_machine,
     matmul_peak_gflops,
-    processor_name,
     torch_threads,
 )
 from dtpt.errors import BenchmarkError
+from dtpt.processes import processor_name
 
 
 def test_the_processors_name_comes_from_linux_own_list(tmp_path):

@@ -7,6 +7,7 @@ NETWORK = "downloads something"
 WEIGHTS = "needs the weights of a real CLIP, which are downloaded"
 HOURS = "takes minutes to hours"
 ITSELF = "runs or builds everything, of which this test is a part"
+MACHINES = "needs several machines"
 SIGNATURES = "signatures, not a program"
 SERVER = "needs a running server; tests/web/test_documents.py runs it beside one"
 LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading compares with both"
@@ -18,6 +19,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", 'dtpt.load_model("ViT-B-16/openai")'): WEIGHTS,
     ("README.md", "dtpt eval   --model ViT-B-16/openai"): WEIGHTS,
     ("docs/architecture.md", "*"): SIGNATURES,
+    ("docs/cluster.md", "*"): MACHINES,
     ("docs/findings.md", "*"): HOURS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,

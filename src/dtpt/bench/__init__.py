@@ -4,6 +4,8 @@
     tuning.py       the text side of one picture, Algorithm 1 as printed and the engine
     end_to_end.py   the whole path of one picture, for one, five and twenty settings
     runs.py         whole runs: one method, five, and other λ from the cache
+    cluster.py      what the driver of a cluster stores at most, and what Ray costs a picture
+    sizing.py       what the paper's tables cost, counted
 
     timing.py       how: in turns, equally often, the best of each
     memory.py       peak memory, in a process of its own

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 from dtpt.bench.timing import in_turns
 from dtpt.errors import BenchmarkError
+from dtpt.processes import processor_name
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,6 @@ def describe_machine() -> Machine:
         numpy=version("numpy"),
         pillow=version("pillow"),
     )
-
-
-def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's model name, or what Python knows of it where there is no such file.
-
-    Args:
-        cpuinfo: Linux' description of the processors.
-    """
-    try:
-        lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return next(iter(names), platform.processor() or platform.machine())
 
 
 def _cores() -> int:

@@ -28,7 +28,7 @@ app.command("dtpt.cli.analyze_regularisers:regularisers", name="regularisers")
 @flags_of(
     EvalOptions,
     first=FIRST,
-    leave_out=("template", "shard", "fresh"),
+    leave_out=("template", "shard", "fresh", "engine"),
     defaults={"method": PAPER_METHODS, "output": Path("runs/analysis")},
 )
 class AnalyzeFlags(Flags):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FIRST = ("model", "dataset", "method", "strengths", "rates", "seed", "limit", "output", "views")
 
 
-@flags_of(ControlsOptions, first=FIRST, leave_out=("lambda_", "shard", "keep"))
+@flags_of(ControlsOptions, first=FIRST, leave_out=("lambda_", "shard", "keep", "engine"))
 class ControlsFlags(Flags):
     """The options of the study, and those of `eval` that it takes."""
 

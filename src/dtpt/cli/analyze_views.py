@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 FIRST = ("model", "dataset", "method", "counts", "kept", "shares", "seed", "limit", "output")
 
 
-@flags_of(ViewsOptions, first=FIRST, leave_out=("views", "rho", "lambda_", "shard", "keep"))
+@flags_of(
+    ViewsOptions, first=FIRST, leave_out=("views", "rho", "lambda_", "shard", "keep", "engine")
+)
 class ViewsFlags(Flags):
     """The options of the study, and those of `eval` that it takes."""
 

@@ -23,7 +23,18 @@ METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
 # Further weights of D-TPT: all sets but one choose the one that is shown for it.
 GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
 USUAL = "d-tpt@1e6"  # without a record to choose from
-TAKEN = ("model", "seed", "limit", "output", "device", "threads", "replicas", "workers", "quiet")
+TAKEN = (
+    "model",
+    "seed",
+    "limit",
+    "output",
+    "device",
+    "threads",
+    "replicas",
+    "workers",
+    "engine",
+    "quiet",
+)
 NOT_CLIP = (
     "This is about the embedded model, which is small and drawn for this package, not about CLIP. "
     "For CLIP, with its weights and data at hand: dtpt reproduce table1"

@@ -1,10 +1,12 @@
 """`dtpt eval`: evaluate methods on data sets, resumably."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTLY
-from dtpt.cli.flags import AsJson, Flags, flags_of
+from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
 from dtpt.runs.options import EvalOptions
 
 if TYPE_CHECKING:
@@ -20,6 +22,11 @@ FIRST = ("model", "dataset", "method", "lambda_", "seed", "limit", "output", "vi
 class EvalFlags(Flags):
     """The options of `eval` and `sweep`."""
 
+    plan: Annotated[
+        Switch,
+        Parameter(help="Only say how a run on a cluster (--engine ray) would be divided."),
+    ] = None
+
 
 def evaluate_command(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
     """Evaluate methods on data sets.
@@ -31,9 +38,16 @@ def evaluate_command(*, flags: EvalFlags | None = None, as_json: AsJson = False)
 
     Args:
         flags: The options.
-        as_json: Print the content of results.json.
+        as_json: Print the content of results.json, or the plan.
     """
-    run_and_show((flags or EvalFlags()).options(EvalOptions), as_json=as_json)
+    given = flags or EvalFlags()
+    options = given.options(EvalOptions)
+    if given.plan:
+        from dtpt.cli.cluster_plan import show_plan
+
+        show_plan(options, as_json=as_json)
+    else:
+        run_and_show(options, as_json=as_json)
 
 
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:

@@ -26,6 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "dtpt eval --dataset openmoji/food-drink --limit 64",
         "dtpt eval --dataset folder:pictures --method zero-shot,d-tpt@1e6 --seed 0,1,2",
         "dtpt eval --model RN50/openai --dataset dtd --data-root ~/data",
+        "dtpt eval --dataset openmoji --engine ray=10.0.0.7:6379 --plan",
     ),
     "sweep": ("dtpt sweep --dataset openmoji/objects --limit 64 --output runs/sweep",),
     "merge": ("dtpt merge runs/latest", "dtpt merge runs/latest --partial"),
@@ -59,6 +60,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench runs": ("dtpt bench runs --images 3 --model pocket",),
     "bench pipeline": ("dtpt bench pipeline --pictures 64",),
     "bench rows": ("dtpt bench rows --classes 10,1000",),
+    "bench cluster": ("dtpt bench cluster --pictures 2000 --actors 1,2,4",),
+    "bench sizing": ("dtpt bench sizing --gflops 50,1000",),
     "bench serve": ("dtpt bench serve --clients 1,4 --requests 0",),
     "--install-completion": ("dtpt --install-completion", "dtpt --install-completion --shell zsh"),
 }

@@ -254,6 +254,13 @@ class EvalOptions(ModelOptions):
         Literal["all", "top5"],
         Field(description="Probabilities that a row holds: all to three digits, or five."),
     ] = "all"
+    engine: Annotated[
+        str,
+        Field(
+            pattern=r"^(local|ray|ray=\S+)$",
+            description="Who works: local (this machine) or ray[=ADDRESS] (a Ray cluster).",
+        ),
+    ] = "local"
     shard: Annotated[
         str | None,
         Field(

@@ -156,7 +156,7 @@ class Answered:
         answers: In the order of the item's methods; empty when it failed.
         failure: Why it cannot be read.
         is_new: Whether the image tower was asked.
-        replica: Number of the replica that did it.
+        replica: Number of the replica that did it; on a cluster the name of its machine.
     """
 
     place: Place
@@ -165,7 +165,7 @@ class Answered:
     answers: "tuple[Answer, ...]" = ()
     failure: str = ""
     is_new: bool = False
-    replica: int = 0
+    replica: int | str = 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 SECONDS_BETWEEN_LINES = 30.0
+MACHINES_SHOWN = 8
 
 
 class Reporter(Protocol):
@@ -19,8 +20,8 @@ class Reporter(Protocol):
         """Begin a stage of `total` images, `done` of which are stored already."""
         ...
 
-    def advance(self, title: str, *, replica: int = 0) -> None:
-        """One image of a stage is stored; a replica did it."""
+    def advance(self, title: str, *, replica: int | str = 0) -> None:
+        """One image of a stage is stored; a replica, or a machine of a cluster, did it."""
         ...
 
     def note(self, text: str) -> None:
@@ -38,7 +39,7 @@ class Silent:
     def start(self, title: str, total: int, *, done: int) -> None:
         """Ignore the stage."""
 
-    def advance(self, title: str, *, replica: int = 0) -> None:
+    def advance(self, title: str, *, replica: int | str = 0) -> None:
         """Ignore the image."""
 
     def note(self, text: str) -> None:
@@ -63,7 +64,7 @@ class _Stage:
     total: int
     done: int
     began: float
-    by_replica: Counter[int] = field(default_factory=Counter)
+    by_replica: Counter[int | str] = field(default_factory=Counter)
 
     @property
     def new(self) -> int:
@@ -92,7 +93,7 @@ class Lines:
         if done:
             self.note(f"{title}: {done} of {total} images are stored already")
 
-    def advance(self, title: str, *, replica: int = 0) -> None:
+    def advance(self, title: str, *, replica: int | str = 0) -> None:
         """Count an image and tell when it is time or the stage is over."""
         stage = self._stages[title]
         stage.done += 1
@@ -112,11 +113,20 @@ class Lines:
 
 def _line(title: str, stage: _Stage, *, now: float) -> str:
     rate = stage.rate(now)
-    shares = " + ".join(str(count) for _, count in sorted(stage.by_replica.items()))
-    by_replica = f" ({shares} by replica)" if len(stage.by_replica) > 1 else ""
+    by_replica = f" ({_shares(stage.by_replica)})" if len(stage.by_replica) > 1 else ""
     left = (stage.total - stage.done) / max(rate, 1e-9)
     ending = "" if stage.done == stage.total else f", {format_seconds(left)} left"
     return f"{title}: {stage.done}/{stage.total} images, {rate:.2f} images/s{by_replica}{ending}"
+
+
+def _shares(counts: Counter[int | str]) -> str:
+    """Say who did how many: replicas in their order, or machines by name, the busiest first."""
+    numbers = sorted(who for who in counts if isinstance(who, int))
+    if numbers:
+        return " + ".join(str(counts[number]) for number in numbers) + " by replica"
+    shown = [f"{who} {count}" for who, count in counts.most_common(MACHINES_SHOWN)]
+    others = len(counts) - len(shown)
+    return ", ".join(shown) + (f", {others} more machines" if others else "")
 
 
 class Bar:
@@ -148,11 +158,12 @@ class Bar:
         task = self._progress.add_task(title, total=total, completed=done, rate="")
         self._stages[title] = (task, _Stage(total, done, time.monotonic()))
 
-    def advance(self, title: str, *, replica: int = 0) -> None:
+    def advance(self, title: str, *, replica: int | str = 0) -> None:
         """Move a bar by one image."""
         task, stage = self._stages[title]
         stage.by_replica[replica] += 1
-        copies = f", {len(stage.by_replica)} replicas" if len(stage.by_replica) > 1 else ""
+        noun = "machines" if isinstance(replica, str) else "replicas"
+        copies = f", {len(stage.by_replica)} {noun}" if len(stage.by_replica) > 1 else ""
         rate = f"{stage.rate(time.monotonic()):.1f} images/s{copies}"
         self._progress.update(task, advance=1, rate=rate)
 

@@ -7,7 +7,7 @@
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +31,7 @@ from dtpt.runs.queries import (
 )
 from dtpt.runs.rows import ROW_COLUMNS, Columns, Rows, column_sql, column_types
 from dtpt.runs.schema import connect_for_reading, damaged, explained, version_of
+from dtpt.runs.sessions import session_remarks
 from dtpt.runs.shards import store_file, store_files
 from dtpt.runs.spec import Cell, RunSpec
 
@@ -285,7 +286,7 @@ class Run:
         if self._version >= 2:
             found += self._all("SELECT dataset, text FROM remarks ORDER BY dataset, text")
         found += weight_remarks(self.weights())
-        found += [("", text) for text in thread_remarks(self.sessions())]
+        found += [("", text) for text in session_remarks(self.sessions())]
         return tuple(text for name, text in found if dataset in (None, name))
 
     def sessions(self) -> list[dict[str, Any]]:
@@ -325,25 +326,6 @@ def weight_remarks(weights: Mapping[Cell, Weight]) -> list[tuple[str, str]]:
             f"{weight.pictures} pictures without their labels.",
         )
         for cell, weight in weights.items()
-    ]
-
-
-def thread_remarks(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Say when rows were computed with different numbers of threads; sums depend on it.
-
-    Example:
-        >>> one, two = ({"rows": 4, "environment": {"threads": n}} for n in (1, 2))
-        >>> thread_remarks([one]), len(thread_remarks([one, two]))
-        ([], 1)
-    """
-    worked = [session for session in sessions if session.get("rows") != 0]
-    counts = {session.get("environment", {}).get("threads") for session in worked} - {None}
-    if len(counts) < 2:
-        return []
-    listed = " and ".join(str(count) for count in sorted(counts))
-    return [
-        f"Rows were computed with {listed} torch threads; between them numbers differ in the last "
-        "bits."
     ]
 
 

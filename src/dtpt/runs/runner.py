@@ -17,9 +17,10 @@ from dtpt.runs.locking import set_aside
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.planning import Plan
 from dtpt.runs.progress import Reporter, make_reporter
-from dtpt.runs.reading import Run, open_run, thread_remarks
+from dtpt.runs.reading import Run, open_run
 from dtpt.runs.resources import FEW_PICTURES, Resources
 from dtpt.runs.scheduler import Scheduler
+from dtpt.runs.sessions import session_remarks
 from dtpt.runs.shards import Shard, find_shard
 from dtpt.runs.store import Store
 from dtpt.runs.weights import settle_weights
@@ -71,6 +72,8 @@ def evaluate(
 
 def warm_replicas(options: EvalOptions) -> int:
     """Guess how many processes will be needed, before anything is loaded; too many do no harm."""
+    if options.engine != "local":
+        return 0
     is_small = options.limit is not None and options.limit * len(options.dataset) < FEW_PICTURES
     if not CAN_START or is_small or options.device not in ("auto", "cpu"):
         return 0
@@ -95,15 +98,31 @@ def _fill(
     _record_data(store, setup, told)
     with ExitStack() as stack:
         plan = stack.enter_context(Plan(setup, store=store, shard=shard))
-        resources = needed_resources(setup, options, pictures=plan.missing)
+        resources = Resources(0, options.threads or 1, 0)  # a cluster's machines say theirs
+        if options.engine == "local":
+            resources = needed_resources(setup, options, pictures=plan.missing)
         session = _session(setup, options, shard=shard, resources=resources)
         if plan.missing:
-            for text in thread_remarks([*store.sessions(), session]):
+            for text in session_remarks([*store.sessions(), session]):
                 told.note(text)
         store.begin_session(session)
         if not plan.missing:
             return
-        crew = _open_crew(stack, setup, options=options, resources=resources, warm=warm)
+        batch = options.batch
+        if options.engine == "local":
+            crew = _open_crew(stack, setup, options=options, resources=resources, warm=warm)
+        else:
+            from dtpt.runs.cluster.opening import batch_size, open_crew
+
+            batch = batch_size(setup, options, pictures=plan.missing)
+            crew = open_crew(
+                stack,
+                setup,
+                options=options,
+                batch=batch,
+                note=told.note,
+                record=store.add_machine,
+            )
         stack.callback(crew.close)
         weights = settle_weights(plan, crew, tasks=setup.tasks, store=store, reporter=told)
         Scheduler(
@@ -112,7 +131,7 @@ def _fill(
             store=store,
             reporter=told,
             max_failures=options.max_failures,
-            batch=options.batch,
+            batch=batch,
             weights=weights,
         ).run()
 
@@ -138,6 +157,7 @@ def _session(
     return {
         "environment": describe_environment(setup.model, resources.threads),
         "shard": str(shard),
+        "engine": options.engine.partition("=")[0],
         "replicas": resources.replicas,
         "workers": resources.workers,
         "data_root": printable(options.data_root) if options.data_root else None,

@@ -2,6 +2,7 @@
 
 import pickle
 import platform
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,7 @@ from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.mean_views import all_shares
+from dtpt.processes import processor_name
 from dtpt.prompts import context_digest, load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
@@ -253,6 +255,8 @@ def describe_environment(model: "Clip", threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.system(),
+        "host": socket.gethostname(),
+        "processor": processor_name(),
         "device": _device_name(model.device),
         "threads": threads,
         **packages,

@@ -5,6 +5,7 @@ failed one is replaced when the image can be read later.
 """
 
 import datetime
+import json
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -211,6 +212,18 @@ class Store:
                 (now, canonical_json(environment)),
             )
             self._session = cursor.lastrowid
+
+    def add_machine(self, description: Mapping[str, Any]) -> None:
+        """Record that a machine of a cluster works in this session."""
+        with self._transaction():
+            query = "SELECT environment FROM sessions WHERE id = ?"
+            (text,) = self._open.execute(query, (self._session,)).fetchone()
+            known = json.loads(text)
+            known["machines"] = [*known.get("machines", ()), dict(description)]
+            self._open.execute(
+                "UPDATE sessions SET environment = ? WHERE id = ?",
+                (canonical_json(known), self._session),
+            )
 
     def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
         """Return which of some samples have a successful row of a cell."""

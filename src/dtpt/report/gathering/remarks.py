@@ -1,15 +1,12 @@
 """What readers must know before they believe a table: missing rows, failures, mixtures."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from dtpt.report.gathering.scored_cells import Condition, Source
 from dtpt.report.set_titles import set_title
-from dtpt.runs.reading import thread_remarks
+from dtpt.runs.sessions import session_remarks
 
 SHOWN = 20
-# what of a session's environment can change a number in its last bits, beside the threads
-MACHINE = ("machine", "system", "device", "torch")
 
 
 def remarks(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterable[str]:
@@ -20,8 +17,7 @@ def remarks(sources: Sequence[Source], conditions: Sequence[Condition]) -> Itera
     yield from _partial_remarks(conditions)
     yield from _source_remarks(sources)
     sessions = [session for source in sources for session in source.sessions]
-    yield from thread_remarks(sessions)
-    yield from machine_remarks(sessions)
+    yield from session_remarks(sessions)
     versions = dict.fromkeys(source.spec.code_version for source in sources)
     if len(versions) > 1:
         yield f"The runs were computed by different versions of dtpt: {', '.join(versions)}."
@@ -59,33 +55,11 @@ def _partial_remarks(conditions: Sequence[Condition]) -> Iterable[str]:
 
 def _source_remarks(sources: Sequence[Source]) -> Iterable[str]:
     """Repeat what the runs say about their data sets and models, each once."""
-    threads = {text for source in sources for text in thread_remarks(source.sessions)}
+    mixtures = {text for source in sources for text in session_remarks(source.sessions)}
     found = dict.fromkeys(remark for source in sources for remark in source.remarks)
     for name, text in found:
-        if text not in threads:  # said once for all stores together
+        if text not in mixtures:  # said once for all stores together
             yield f"{name}: {text}" if name else text
-
-
-def machine_remarks(sessions: Sequence[dict[str, Any]]) -> list[str]:
-    """Say when rows were computed on different kinds of machines.
-
-    Example:
-        >>> one, two = ({"rows": 4, "environment": {"device": d}} for d in ("cpu", "cuda (A6000)"))
-        >>> machine_remarks([one, one]), machine_remarks([one, two])[0][:50]
-        ([], 'Rows were computed on different machines: device c')
-    """
-    worked = [session for session in sessions if session.get("rows") != 0]
-    parts = []
-    for name in MACHINE:
-        values = {str(session.get("environment", {}).get(name, "")) for session in worked} - {""}
-        if len(values) > 1:
-            parts.append(f"{name} {' and '.join(sorted(values))}")
-    if not parts:
-        return []
-    return [
-        f"Rows were computed on different machines: {'; '.join(parts)}. Between them numbers "
-        "differ in the last bits."
-    ]
 
 
 def _sharing_remarks(conditions: Sequence[Condition]) -> Iterable[str]:
