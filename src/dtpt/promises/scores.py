@@ -103,4 +103,4 @@ def _mass_above(ordered: FloatArray) -> FloatArray:
     above = np.cumsum(ordered, axis=1)
     above -= ordered
     above[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = 0.0
-    return np.asarray(np.maximum.accumulate(above, axis=1))
+    return np.asarray(np.minimum(np.maximum.accumulate(above, axis=1), 1.0))  # but for rounding

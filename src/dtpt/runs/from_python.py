@@ -44,6 +44,7 @@ def evaluate(
     workers: int | Literal["auto"] = "auto",
     batch: int = 1,
     keep: Literal["all", "top5"] = "all",
+    engine: str = "local",
     shard: str | None = None,
     max_failures: float = 0.01,
     cache: bool = True,

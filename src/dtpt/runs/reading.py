@@ -82,12 +82,18 @@ class Run:
             with _trusted(path):
                 self._version = version_of(self._connection)
                 spec = read_spec(self._connection) if self._version else None
+                lost = spec is None and bool(self._version) and self._has_cells()
+            if lost:
+                raise RunError(damaged(path, "it has rows and no specification"))
             if spec is None:
                 raise RunError(f"{path} holds no run yet: start one with `dtpt eval`.")
         except BaseException:
             self._connection.close()
             raise
         self.spec: RunSpec = spec
+
+    def _has_cells(self) -> bool:
+        return self._connection.execute("SELECT 1 FROM cells LIMIT 1").fetchone() is not None
 
     def close(self) -> None:
         """Close the file; reading afterwards is an error."""

@@ -87,7 +87,7 @@ def test_variant_that_no_weight_shows_is_found_by_its_features(open_clip):
 
 
 def test_foreign_tower_is_refused(open_clip):
-    with pytest.raises(CheckpointError, match="unknown layout"):
+    with pytest.raises(CheckpointError, match="it has no visual"):
         dtpt.from_open_clip(torch.nn.Linear(2, 2))
 
 
@@ -126,6 +126,8 @@ def clip_vocabulary():
 
 
 def test_other_transformers_model_is_refused():
-    config = SimpleNamespace(to_dict=lambda: {"model_type": "siglip"})
+    theirs = torch.nn.Linear(2, 2)
+    theirs.get_text_features = theirs.forward
+    theirs.config = SimpleNamespace(to_dict=lambda: {"model_type": "siglip"})
     with pytest.raises(CheckpointError, match="is not 'clip'"):
-        dtpt.from_transformers(SimpleNamespace(config=config))
+        dtpt.from_transformers(theirs)

@@ -194,7 +194,7 @@ def moved_name(path: Path) -> str:
 
     Example:
         >>> moved_name(Path("/data/fox/1.jpg"))
-        'fc/13cbc7a38fba3f60a50cd87a13fb9ef7a7a7ef.jpg'
+        '47/facf88232d69a70fa2c1ec4ce3e28c0f3385fc.jpg'
     """
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:40]
     return f"{digest[:2]}/{digest[2:]}{path.suffix if path.suffix.isascii() else ''}"

@@ -19,6 +19,7 @@ class Mailbox:
         >>> answer.set_result("four")
         >>> box.take(1.0)
         four
+        True
     """
 
     def __init__(self) -> None:
