@@ -3,6 +3,7 @@
 from dtpt.metrics import METRICS, Interval
 from dtpt.report.recorded.schema import Record, RecordedFamily, RecordedValue
 from dtpt.report.tables.means import floor_line
+from dtpt.report.tables.pooled import cancelling
 from dtpt.report.tables.table import Column, Entry, Row, Table
 
 
@@ -27,6 +28,7 @@ def _table(record: Record, family: RecordedFamily, *, key: str) -> Table:
         caption=(
             f"{family.pictures:,} pictures of {len(family.sets)} data sets, {record.model}, seed "
             f"{seeds}. In brackets: 95 % interval over pictures, for each number by itself."
+            f"{cancelling(len(family.sets))}"
         ),
         columns=tuple(Column(METRICS[metric], METRICS[metric].title) for metric in metrics),
         rows=rows,

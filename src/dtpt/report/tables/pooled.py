@@ -31,13 +31,28 @@ def pooled_table(comparison: FamilyComparison, *, key: str) -> Table:
         title=comparison.title,
         caption=(
             f"{_pictures(comparison)}, put together. In brackets: 95 % interval over pictures, for "
-            "each number by itself."
+            f"each number by itself.{cancelling(len(comparison.sets))}"
         ),
         columns=tuple(Column(METRICS[metric], METRICS[metric].title) for metric in metrics),
         rows=rows,
         sets=comparison.sets,
         notes=_apart_note(comparison),
         foot=floor_line(rows),
+    )
+
+
+def cancelling(sets: int) -> str:
+    """Warn, below numbers of several sets together, that gaps of opposite sign cancel.
+
+    Example:
+        >>> cancelling(1), cancelling(2)[:34]
+        ('', ' Too sure on one set and not sure ')
+    """
+    if sets < 2:
+        return ""
+    return (
+        " Too sure on one set and not sure enough on another cancel here; the tables of single sets "
+        "show them apart."
     )
 
 
