@@ -51,8 +51,8 @@ def cancelling(sets: int) -> str:
     if sets < 2:
         return ""
     return (
-        " Too sure on one set and not sure enough on another cancel here; the tables of single sets "
-        "show them apart."
+        " Too sure on one set and not sure enough on another cancel here; the tables of single "
+        "sets show them apart."
     )
 
 
