@@ -36,7 +36,7 @@ TAKEN = (
     "quiet",
 )
 NOT_CLIP = (
-    "This is about the embedded model, which is small and trained for this package, not about CLIP. "
+    "This is about the embedded model, which is small and trained for this package, not CLIP. "
     "For CLIP, with its weights and data at hand: dtpt reproduce table1"
 )
 
