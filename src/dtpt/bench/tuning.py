@@ -4,9 +4,9 @@ The text tower of ViT-B/16 (or another shape) with random weights, class prompts
 image features drawn at random: only the text side is measured, which is what the engine changes.
 
 Plain is `dtpt.methods.algorithm_1`, once per method: every class padded to 77 tokens, forward,
-backward, AdamW, forward again, as in the released code of the peers. The engine answers all methods
-in one call. Both run in turns in one process, equally often; peak memory is measured in fresh
-processes, above what the model itself takes.
+backward, AdamW, forward again, through the tower as published (`dtpt.clip.plain`), as in the
+released code of the peers. The engine answers all methods in one call. Both run in turns in one
+process, equally often; peak memory is measured in fresh processes, above what the model takes.
 """
 
 import json as json_format
@@ -172,6 +172,7 @@ def prepare(
 
 def _way(name: str, case: Case, *, model: "Clip", prompts: "PromptSet") -> Callable[[], object]:
     """Return what one way does for one image."""
+    from dtpt.clip.plain import PlainClip
     from dtpt.methods.algorithm_1 import algorithm_1
     from dtpt.tuning import Tuner
 
@@ -179,7 +180,8 @@ def _way(name: str, case: Case, *, model: "Clip", prompts: "PromptSet") -> Calla
     if name == "engine":
         tuner = Tuner(model, prompts)
         return lambda: tuner.predict(views, methods)
-    return lambda: [algorithm_1(model, prompts, views=views, method=method) for method in methods]
+    plain = PlainClip(model)
+    return lambda: [algorithm_1(plain, prompts, views=views, method=method) for method in methods]
 
 
 def _text_side(case: Case) -> "tuple[Clip, PromptSet]":

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dtpt.clip.config import Activation
+from dtpt.clip.packed import Copies, memory_of_copy
 
 QUICK_GELU_SLOPE = 1.702
 
@@ -29,13 +30,15 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.copies = Copies()
         self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
         self.in_proj_bias = nn.Parameter(torch.empty(3 * width))
         self.out_proj = nn.Linear(width, width)
 
     def project(self, x: Tensor) -> tuple[Tensor, KeysValues]:
         """Return queries, and keys with values, of x (B, L, W), each (B, heads, L, W/heads)."""
-        qkv = F.linear(x, self.in_proj_weight, self.in_proj_bias)  # (B, L, 3W)
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        qkv = self.copies.linear(x, weight, bias=bias, name="qkv")  # (B, L, 3W)
         qkv = qkv.view(*x.shape[:2], 3, self.heads, -1)  # (B, L, 3, heads, W/heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, L, W/heads)
         return q, (k, v)
@@ -43,13 +46,15 @@ class Attention(nn.Module):
     def queries(self, x: Tensor) -> Tensor:
         """Return the queries alone, of x (B, L, W): (B, heads, L, W/heads)."""
         width = self.out_proj.in_features
-        q = F.linear(x, self.in_proj_weight[:width], self.in_proj_bias[:width])  # (B, L, W)
+        weight, bias = self.in_proj_weight[:width], self.in_proj_bias[:width]
+        q = self.copies.linear(x, weight, bias=bias, name="q")  # (B, L, W)
         return q.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def keys_values(self, x: Tensor) -> KeysValues:
         """Return keys and values alone, of x (B, L, W), each (B, heads, L, W/heads)."""
         width = self.out_proj.in_features
-        kv = F.linear(x, self.in_proj_weight[width:], self.in_proj_bias[width:])  # (B, L, 2W)
+        weight, bias = self.in_proj_weight[width:], self.in_proj_bias[width:]
+        kv = self.copies.linear(x, weight, bias=bias, name="kv")  # (B, L, 2W)
         kv = kv.view(*x.shape[:2], 2, self.heads, -1)  # (B, L, 2, heads, W/heads)
         k, v = kv.permute(2, 0, 3, 1, 4)  # each (B, heads, L, W/heads)
         return k, v
@@ -59,7 +64,8 @@ class Attention(nn.Module):
         k, v = kv
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         mixed = mixed.transpose(1, 2).flatten(2)  # (B, heads, L, W/heads) -> (B, L, W)
-        return self.out_proj(mixed)  # type: ignore[no-any-return]
+        out = self.out_proj
+        return self.copies.linear(mixed, out.weight, bias=out.bias, name="out")
 
 
 class Mlp(nn.Module):
@@ -71,18 +77,18 @@ class Mlp(nn.Module):
 
     def __init__(self, width: int, hidden: int, *, activation: Activation) -> None:
         super().__init__()
+        self.copies = Copies()
         self.c_fc = nn.Linear(width, hidden)
         self.c_proj = nn.Linear(hidden, width)
         self.slope = QUICK_GELU_SLOPE if activation == "quick_gelu" else 1.0
 
     def forward(self, x: Tensor) -> Tensor:
         """Map s·x (..., W) to s·mlp(x) (..., W)."""
-        hidden = F.linear(x, self.c_fc.weight, _scaled(self.c_fc.bias, self.slope))
-        if self.slope == 1.0:
-            hidden = F.gelu(hidden)
-        else:
-            hidden = F.silu(hidden, inplace=not torch.is_grad_enabled())
-        return F.linear(hidden, self.c_proj.weight, _scaled(self.c_proj.bias, self.slope))
+        quick = self.slope != 1.0
+        first, second = (_scaled(layer.bias, self.slope) for layer in (self.c_fc, self.c_proj))
+        hidden = self.copies.linear(x, self.c_fc.weight, bias=first, name="fc", silu=quick)
+        hidden = hidden if quick else F.gelu(hidden)
+        return self.copies.linear(hidden, self.c_proj.weight, bias=second, name="proj")
 
 
 class Block(nn.Module):
@@ -140,6 +146,23 @@ class Transformer(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return x
+
+
+def packed_bytes(tower: nn.Module, *, backward: bool) -> int:
+    """Return what the packed copies of a tower's layers take on a CPU (see `dtpt.clip.packed`).
+
+    Args:
+        tower: of an image or text.
+        backward: whether gradients pass it, which needs a second copy.
+    """
+    matrices = (
+        weight
+        for block in tower.modules()
+        if isinstance(block, Block)
+        for weight in block.parameters()
+        if weight.ndim == 2
+    )
+    return (1 + backward) * sum(memory_of_copy(weight) for weight in matrices)
 
 
 def _scaled(vector: Tensor, factor: float) -> Tensor:

@@ -1,0 +1,201 @@
+"""Packed weights: the same products to float32 rounding, only where they pay, never out of date."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dtpt.clip import load_model, packed
+from dtpt.clip.loading.catalog import architecture
+from dtpt.clip.packed import SMALLEST, Copies
+from dtpt.clip.plain import PlainClip
+from dtpt.clip.random_weights import random_clip
+from dtpt.clip.transformer import packed_bytes
+from dtpt.methods import resolve_method
+from dtpt.methods.algorithm_1 import algorithm_1
+from dtpt.prompts import PromptSet
+from dtpt.tuning import Tuner
+
+needs_onednn = pytest.mark.skipif(not packed._HAS_ONEDNN, reason="no oneDNN on x86 here")
+LIMIT = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def layer(outputs=512, inputs=256, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(outputs, inputs, generator=generator, dtype=dtype) / inputs**0.5
+    return weight, torch.randn(outputs, generator=generator, dtype=dtype)
+
+
+def count_products(monkeypatch):
+    counted = []
+    real = packed._product
+
+    def product(*args, **named):
+        counted.append(args[0].shape)
+        return real(*args, **named)
+
+    monkeypatch.setattr(packed, "_product", product)
+    return counted
+
+
+@needs_onednn
+@pytest.mark.parametrize("silu", [False, True])
+@pytest.mark.parametrize("shape", [(1, 256), (7, 256), (3, 5, 256), (2, 3, 4, 256)])
+def test_product_and_gradient_are_those_of_a_linear_layer(shape, silu, monkeypatch):
+    counted = count_products(monkeypatch)
+    weight, bias = layer()
+    x = torch.randn(shape, requires_grad=True)
+    direction = torch.randn(*shape[:-1], 512)
+    mine = Copies().linear(x, weight, bias=bias, name="w", silu=silu)
+    theirs = F.linear(x, weight, bias)
+    theirs = F.silu(theirs) if silu else theirs
+    torch.testing.assert_close(mine, theirs, **LIMIT)
+    for _ in range(2):  # kept graphs are walked back many times
+        gradients = [
+            torch.autograd.grad(y, x, direction, retain_graph=True)[0] for y in (mine, theirs)
+        ]
+        torch.testing.assert_close(*gradients, **LIMIT)
+    with torch.no_grad():
+        again = Copies().linear(x, weight, bias=bias, name="w", silu=silu)
+    torch.testing.assert_close(again, theirs, **LIMIT)
+    assert len(counted) == 4  # forward, backward twice, forward: none of them took another way
+
+
+@needs_onednn
+def test_order_in_memory_does_not_matter():
+    weight, bias = layer()
+    x = torch.randn(256, 6).t()  # not contiguous
+    wide = torch.randn(512, 512)[:, ::2]
+    for part in (weight, wide):
+        mine = Copies().linear(x, part, bias=bias, name="w")
+        torch.testing.assert_close(mine, F.linear(x, part, bias), **LIMIT)
+
+
+@needs_onednn
+def test_numbers_do_not_depend_on_what_ran_before():
+    weight, bias = layer()
+    few, many = torch.randn(3, 256), torch.randn(3000, 256)
+    first, second = Copies(), Copies()
+    first.linear(many, weight, bias=bias, name="w")
+    second.linear(few, weight, bias=bias, name="w")
+    for x in (few, many):
+        results = [kept.linear(x, weight, bias=bias, name="w") for kept in (first, second)]
+        assert torch.equal(*results)
+
+
+@needs_onednn
+def test_copy_is_made_again_when_weights_change():
+    weight, bias = layer()
+    x, copies = torch.randn(4, 256), Copies()
+    copies.linear(x, weight, bias=bias, name="w")
+    with torch.no_grad():
+        weight.mul_(2)
+    changed = copies.linear(x, weight, bias=bias, name="w")
+    torch.testing.assert_close(changed, F.linear(x, weight, bias), **LIMIT)
+    other = weight * 3
+    replaced = copies.linear(x, other, bias=bias, name="w")
+    torch.testing.assert_close(replaced, F.linear(x, other, bias), **LIMIT)
+
+
+@needs_onednn
+def test_copy_is_made_once():
+    weight, bias = layer()
+    x, copies = torch.randn(4, 256), Copies()
+    copies.linear(x, weight, bias=bias, name="w")
+    made = copies._made["w"]
+    copies.linear(x, weight, bias=bias, name="w")
+    assert copies._made["w"] is made
+
+
+@pytest.mark.parametrize(
+    ("weight", "x"),
+    [
+        pytest.param(layer(16, 16)[0], torch.randn(2, 16), id="small"),
+        pytest.param(layer(dtype=torch.float64)[0], torch.randn(2, 256).double(), id="float64"),
+        pytest.param(layer()[0].bfloat16(), torch.randn(2, 256).bfloat16(), id="bfloat16"),
+        pytest.param(layer()[0].requires_grad_(), torch.randn(2, 256), id="trained"),
+        pytest.param(layer()[0], torch.randn(0, 256), id="empty"),
+        pytest.param(layer()[0].to("meta"), torch.randn(2, 256, device="meta"), id="elsewhere"),
+    ],
+)
+def test_everything_else_takes_the_plain_way(weight, x, monkeypatch):
+    counted = count_products(monkeypatch)
+    bias = torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
+    y = Copies().linear(x, weight, bias=bias, name="w", silu=True)
+    assert y.shape == (len(x), len(weight))
+    assert y.requires_grad == weight.requires_grad
+    if x.device.type == "cpu":
+        assert torch.equal(y, F.silu(F.linear(x, weight, bias)))
+    assert counted == []
+
+
+@needs_onednn
+def test_copies_and_pickles_of_a_model_leave_packed_weights_out(make_clip):
+    model = make_clip()
+    copies = model.text.transformer.blocks[0].attn.copies
+    weight, bias = layer()
+    copies.linear(torch.randn(1, 256), weight, bias=bias, name="w")
+    assert copies._made
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.text.transformer.blocks[0].attn.copies._made == {}
+        assert other.state_dict().keys() == model.state_dict().keys()
+
+
+def test_weights_made_in_inference_mode_are_used_as_they_are():
+    with torch.inference_mode():
+        weight, bias = layer()
+        x = torch.randn(2, 256)
+        mine = Copies().linear(x, weight, bias=bias, name="w")
+        assert torch.equal(mine, F.linear(x, weight, bias))
+
+
+def test_pocket_is_too_small_to_be_packed():
+    blocks = load_model("pocket", device="cpu").text.transformer.blocks
+    sizes = [weight.numel() for block in blocks for weight in block.parameters()]
+    assert max(sizes) < SMALLEST
+
+
+@pytest.fixture(scope="module")
+def middling_clip():
+    """A CLIP whose layers are just large enough."""
+    config = architecture("ViT-B-32")
+    narrow = {"width": 256, "layers": 2, "heads": 4, "mlp_width": 1024}
+    return random_clip(
+        config.model_copy(
+            update={
+                "vision": config.vision.model_copy(update=narrow | {"image_size": 96}),
+                "text": config.text.model_copy(update=narrow),
+            }
+        )
+    )
+
+
+@needs_onednn
+def test_memory_of_the_copies_is_foretold(middling_clip):
+    for tower, backward in ((middling_clip.visual, False), (middling_clip.text, True)):
+        tower = copy.deepcopy(tower)
+        if backward:
+            tower.transformer(torch.randn(1, 3, 256, requires_grad=True))
+        else:
+            tower.transformer(torch.randn(1, 3, 256))
+        made = [
+            c for block in tower.transformer.blocks for c in (block.attn.copies, block.mlp.copies)
+        ]
+        kept = [one for copies in made for one in copies._made.values()]
+        weights = sum(4 * one.source.numel() for one in kept)
+        assert packed_bytes(tower, backward=backward) == weights * (1 + backward)
+
+
+@needs_onednn
+@pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "d-tpt"])
+def test_engine_on_packed_weights_is_algorithm_1(middling_clip, name, monkeypatch):
+    counted = count_products(monkeypatch)
+    prompts = PromptSet.build(middling_clip, ["cat", "dog", "red apple", "a very large car"])
+    views = F.normalize(torch.randn(16, 512, generator=torch.Generator().manual_seed(1)), dim=-1)
+    method = resolve_method(name)
+    (mine,) = Tuner(middling_clip, prompts).predict(views, [method])
+    assert counted
+    theirs = algorithm_1(PlainClip(middling_clip), prompts, views=views, method=method)
+    torch.testing.assert_close(mine.probabilities, theirs, rtol=0, atol=1e-5)
