@@ -10,8 +10,10 @@ from dtpt.bench.end_to_end import SETTINGS
 from dtpt.bench.options import method_names, whole_numbers
 from dtpt.bench.tuning import Case
 from dtpt.cli.bench import app
+from dtpt.clip.model import VIEWS_PER_BATCH
 from dtpt.errors import BenchmarkError, UnknownName
 from dtpt.methods import PAPER_METHODS
+from dtpt.tuning.encoder import CHUNK_TOKENS
 
 
 @pytest.fixture
@@ -103,6 +105,18 @@ def test_memory_of_tuning_is_measured_in_other_processes(printed):
 )
 def test_a_set_has_a_plain_way_only_if_algorithm_1_covers_all_of_it(methods, covered):
     assert Case("ViT-B-16", 2, methods).has_plain_way is covered
+
+
+def test_chunks_compare_the_sizes_in_use_with_others(printed):
+    words = ("chunks", "--architecture", "ViT-B-32", "--classes", 2, "--tokens", 8, "--views", 1)
+    found = json.loads(printed(*words, "--threads", 1, "--repeat", 1, "--json"))
+    rows = {(row["what"], row["size"]): row for row in found["rows"]}
+    assert [key for key, row in rows.items() if row["fixed"]] == [
+        ("class tokens", CHUNK_TOKENS),
+        ("views", VIEWS_PER_BATCH),
+    ]
+    assert set(rows) > {("class tokens", 8), ("views", 1)}
+    assert min(row["above_best"] for row in rows.values()) == 0
 
 
 def test_end_to_end_prints_ratios_and_shares(printed):

@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench tuning": ("dtpt bench tuning --classes 10,47 --methods five",),
     "bench end-to-end": ("dtpt bench end-to-end --classes 47 --settings one,five",),
     "bench runs": ("dtpt bench runs --images 3 --model pocket",),
+    "bench chunks": ("dtpt bench chunks --threads 1",),
     "bench pipeline": ("dtpt bench pipeline --pictures 64",),
     "bench rows": ("dtpt bench rows --classes 10,1000",),
     "bench cluster": ("dtpt bench cluster --pictures 2000 --actors 1,2,4",),

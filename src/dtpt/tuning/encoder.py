@@ -44,10 +44,16 @@ class PromptEncoder:
         model: its text tower is used as it is; weights get no gradient.
         prompts: the token layout.
         budget_bytes: memory that kept graphs may take.
+        chunk_tokens: class tokens per forward pass; another number rounds otherwise.
     """
 
     def __init__(
-        self, model: Clip, prompts: PromptSet, *, budget_bytes: int = DEFAULT_BUDGET_BYTES
+        self,
+        model: Clip,
+        prompts: PromptSet,
+        *,
+        budget_bytes: int = DEFAULT_BUDGET_BYTES,
+        chunk_tokens: int = CHUNK_TOKENS,
     ) -> None:
         self.tower = model.text
         self.prompts = prompts
@@ -56,7 +62,7 @@ class PromptEncoder:
         self.bytes_per_token = graph_bytes_per_token(model)
         with torch.no_grad():
             self._prefix_embeddings = self.tower.embed(prompts.prefix)  # (P, W)
-            self._chunks = _make_chunks(model, prompts)
+            self._chunks = _make_chunks(model, prompts, tokens=chunk_tokens)
 
     @property
     def origin(self) -> Tensor:
@@ -194,10 +200,10 @@ class Linearisation:
         return grad
 
 
-def _make_chunks(model: Clip, prompts: PromptSet) -> tuple[_Chunk, ...]:
+def _make_chunks(model: Clip, prompts: PromptSet, *, tokens: int) -> tuple[_Chunk, ...]:
     chunks = []
     for group in prompts.groups:
-        size = max(1, CHUNK_TOKENS // group.tokens.shape[1])
+        size = max(1, tokens // group.tokens.shape[1])
         for start in range(0, len(group.classes), size):
             part = slice(start, start + size)
             embeddings = model.text.embed(group.tokens[part])
