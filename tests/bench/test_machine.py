@@ -58,3 +58,21 @@ def test_work_is_counted_in_multiplications_and_additions():
 
 def test_the_peak_is_a_rate():
     assert matmul_peak_gflops(64, repeat=1) > 0
+
+
+def test_attention_and_packed_products_are_counted_as_the_products_they_are():
+    import torch
+
+    from dtpt.clip.packed import Copies
+
+    q, kv = torch.ones(2, 3, 5, 8, requires_grad=True), torch.ones(2, 3, 7, 8, requires_grad=True)
+    scores = 2 * 2 * 3 * 5 * 7 * 8 / 1e9  # of two times three heads, (5, 8) by (8, 7)
+
+    def attend():
+        return torch.nn.functional.scaled_dot_product_attention(q, kv, kv)
+
+    assert count_gflop(attend) == pytest.approx(2 * scores)
+    assert count_gflop(lambda: attend().sum().backward()) == pytest.approx((2 + 5) * scores)
+    x, weight = torch.ones(3, 4, 256), torch.ones(512, 256)
+    packed = count_gflop(lambda: Copies().linear(x, weight, bias=torch.zeros(512), name="w"))
+    assert packed == pytest.approx(2 * 12 * 256 * 512 / 1e9)

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -115,16 +115,39 @@ def matmul_peak_gflops(side: int = 2048, *, repeat: int = 5) -> float:
 def count_gflop(work: Callable[[], object]) -> float:
     """Return the multiplications and additions of matrix products and convolutions, in 10⁹.
 
+    torch's counter knows attention on other devices; how it is counted on a CPU is said here, and
+    a packed product in `dtpt.clip.packed`.
+
     Example:
         >>> import torch
         >>> left, right = torch.ones(1000, 500), torch.ones(500, 100)
         >>> count_gflop(lambda: left @ right)
         0.1
     """
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from dtpt.clip.packed import work_of_products
 
-    with FlopCounterMode(display=False, custom_mapping=work_of_products()) as counter:
+    aten = torch.ops.aten
+    attention = {
+        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    }
+    mapping = attention | work_of_products()
+    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
         work()
     return float(counter.get_total_flops()) / 1e9
+
+
+def _attention(q: Sequence[int], k: Sequence[int], *_: object, **_named: object) -> int:
+    """Two products of (L, w) with (w, K) for every head: scores, and values mixed."""
+    batch, heads, length, width = q
+    return 2 * 2 * batch * heads * length * k[2] * width
+
+
+def _attention_backward(
+    _gradient: object, q: Sequence[int], k: Sequence[int], *_: object, **_named: object
+) -> int:
+    """Five such products: scores again, and the gradients of weights, values, queries and keys."""
+    return 5 * _attention(q, k) // 2
