@@ -102,12 +102,29 @@ def test_check_judges_rows_that_promises_were_not_fitted_on(dtpt, run, tmp_path)
     [
         (["--check", "0"], "--check is 0; expected a number of splits"),
         (["--check", "5", "--figure", "kept.png"], "expected a name that ends in .svg"),
+        (["--check", "5", "--output", "p.json"], "--check makes no promise to write"),
+        (["--figure", "kept.svg"], "give --check SPLITS as well"),
     ],
 )
 def test_a_check_that_makes_no_sense_is_refused(dtpt, run, flags, reason):
     done = dtpt("calibrate", run, "--method", "zero-shot", *flags)
     assert done.returncode == 2
     assert reason in done.stderr
+
+
+def test_a_check_of_hardly_any_pictures_is_refused_in_one_line(dtpt, tmp_path):
+    folder = write_probabilities(tmp_path, samples=3)
+    done = dtpt("calibrate", folder, "--method", "zero-shot", "--check", 5)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "dtpt: 3 labelled pictures are too few to fit on one half and judge the other.\n"
+    )
+
+
+def test_a_check_names_sets_as_they_are(dtpt, tmp_path):
+    folder = write_probabilities(tmp_path, name="folder:my [red]pictures")
+    done = dtpt("calibrate", folder, "--method", "zero-shot", "--check", 3)
+    assert "folder:my [red]pictures" in done.stdout
 
 
 def test_the_share_of_views_is_chosen_by_likelihood_on_the_part_for_the_temperature(dtpt, tmp_path):

@@ -14,7 +14,14 @@ CLASSES = ("cat", "dog", "bird", "sea_lion")
 
 
 def write_probabilities(
-    folder: Path, *, samples=400, keep=True, seed=0, methods=METHODS, overconfidence=None
+    folder: Path,
+    *,
+    samples=400,
+    keep=True,
+    seed=0,
+    methods=METHODS,
+    overconfidence=None,
+    name="zoo",
 ):
     """A run whose rows hold all probabilities, right about as often as they say.
 
@@ -23,7 +30,7 @@ def write_probabilities(
     factors = overconfidence or {}
     run = write_run(
         folder,
-        [dataset("zoo", samples=samples, methods=methods, classes=4)],
+        [dataset(name, samples=samples, methods=methods, classes=4)],
         lambda cell, index: (True, 0.5),
         done=lambda cell, index: "",
         classes=CLASSES,
@@ -36,7 +43,7 @@ def write_probabilities(
         for index in range(samples):
             logits = 5 * rng.normal(size=4)
             label = int((logits + rng.gumbel(size=4)).argmax())
-            sample = SampleInfo("zoo", f"picture-{index:05d}", label=label)
+            sample = SampleInfo(name, f"picture-{index:05d}", label=label)
             said = {
                 cell: answer(factors.get(cell.method, 1.0) * logits, label=label, keep=keep)
                 for cell in spec.cells()

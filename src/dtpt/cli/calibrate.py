@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dtpt.cli.check_promises import checked, show_checked
+from dtpt.cli.check_promises import check_flags, checked, show_checked
 from dtpt.cli.flags import AsJson
 from dtpt.files import printable
 
@@ -46,13 +46,14 @@ def calibrate(
         seed: Of the views, if the run has several.
         check: Make no promise; instead divide the rows that many times at random, fit on one half,
             judge the other. Takes several methods (comma-separated), and all sets of the run.
-        figure: With --check, draw what it shows into this .svg or .png file.
+        figure: With --check, draw what it shows into this .svg file.
         as_json: Print JSON instead.
     """
     from dtpt.promises import Levels
     from dtpt.runs import open_run
     from dtpt.runs.promised import chosen_cell, promise_of
 
+    check_flags(check=check, figure=figure, output=output)
     levels = Levels.checked(coverage=coverage, error=error, confidence=confidence)
     with open_run(run) as opened:
         if check is not None:

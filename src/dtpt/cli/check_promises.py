@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 Found = Sequence[tuple["Cell", "Splits"]]
 HEADS = (
-    "data set",
-    "method",
+    "data set, method",
     "coverage",
     "classes",
     "APS coverage",
@@ -26,6 +25,20 @@ HEADS = (
     "kept",
     "held-out",
 )
+
+
+def check_flags(*, check: int | None, figure: Path | None, output: Path | None) -> None:
+    """Refuse flags that would be ignored, before any work."""
+    if check is None and figure is not None:
+        raise OptionError("--figure draws what --check shows: give --check SPLITS as well.")
+    if check is None:
+        return
+    if check < 1:
+        raise OptionError(f"--check is {check}; expected a number of splits, such as 1000.")
+    if output is not None:
+        raise OptionError("--check makes no promise to write: drop --output, or --check.")
+    if figure is not None and figure.suffix != ".svg":
+        raise OptionError(f"--figure is {printable(figure)}; expected a name that ends in .svg.")
 
 
 def checked(
@@ -49,8 +62,6 @@ def checked(
     """
     from dtpt.runs.promised import checked_cells
 
-    if splits < 1:
-        raise OptionError(f"--check is {splits}; expected a number of splits, such as 1000.")
     names = [name.strip() for name in method.split(",")]
     found = list(
         checked_cells(run, names, splits=splits, levels=levels, dataset=dataset, seed=seed)
@@ -93,29 +104,13 @@ def _row(cell: "Cell", found: "Splits") -> dict[str, Any]:
 
 
 def _print(rows: Sequence[dict[str, Any]], levels: "Levels", *, splits: int) -> None:
-    from rich.table import Table
+    from dtpt.cli.output import fitting_tables, wide_console
 
-    from dtpt.cli.output import wide_console
-
-    table = Table(title=f"{splits:,} random splits: half fits, the other half is judged")
-    for place, head in enumerate(HEADS):
-        table.add_column(head, justify="left" if place < 2 else "right")
-    for row in rows:
-        error = "–" if row["error"] is None else f"{100 * row['error']:.1f}"
-        table.add_row(
-            row["dataset"],
-            row["method"],
-            f"{100 * row['coverage']:.1f}",
-            f"{row['size']:.1f}",
-            f"{100 * row['coverage_aps']:.1f}",
-            f"{row['size_aps']:.1f}",
-            f"{100 * row['answered']:.1f}",
-            error,
-            f"{100 * row['with_threshold']:.0f}",
-            f"{100 * row['kept']:.1f}",
-            f"{100 * row['kept_held_out']:.1f}",
-        )
-    wide_console().print(table)
+    console = wide_console()
+    title = f"{splits:,} random splits: half fits, the other half is judged"
+    texts = [_texts(row) for row in rows]
+    for table in fitting_tables(HEADS, texts, width=console.width, title=title):
+        console.print(table)
     print(
         f"Promised: coverage {100 * levels.coverage:g} on average; at most {100 * levels.error:g} "
         f"errors in {100 * levels.confidence:g} of 100 splits. Able: splits that find a threshold. "
@@ -125,11 +120,25 @@ def _print(rows: Sequence[dict[str, Any]], levels: "Levels", *, splits: int) -> 
     )
 
 
+def _texts(row: dict[str, Any]) -> list[str]:
+    """Return the cells of a row of the table, in the order of `HEADS`."""
+    return [
+        f"{row['dataset']}, {row['method']}",
+        f"{100 * row['coverage']:.1f}",
+        f"{row['size']:.1f}",
+        f"{100 * row['coverage_aps']:.1f}",
+        f"{row['size_aps']:.1f}",
+        f"{100 * row['answered']:.1f}",
+        "–" if row["error"] is None else f"{100 * row['error']:.1f}",
+        f"{100 * row['with_threshold']:.0f}",
+        f"{100 * row['kept']:.1f}",
+        f"{100 * row['kept_held_out']:.1f}",
+    ]
+
+
 def _draw(found: Found, path: Path) -> None:
     from dtpt.report.figures.promises import kept_promises_figure
     from dtpt.report.figures.svg import svg_text
 
-    if path.suffix != ".svg":
-        raise OptionError(f"--figure is {printable(path)}; expected a name that ends in .svg.")
     drawn, _ = kept_promises_figure([((cell.method, cell.lambda_), shown) for cell, shown in found])
     write_atomically(path, svg_text(drawn).encode())

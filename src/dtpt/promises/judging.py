@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dtpt.errors import PromiseError
 from dtpt.promises.fitting import (
     Fit,
     Levels,
@@ -222,6 +223,10 @@ def random_splits(rows: Labelled, *, splits: int, levels: Levels, seed: int = 0)
     Raises:
         PromiseError: half of the pictures cannot carry a promise.
     """
+    if _early(len(rows)) == 0:
+        raise PromiseError(
+            f"{len(rows)} labelled pictures are too few to fit on one half and judge the other."
+        )
     draws = np.random.default_rng(seed)
     ranked = rows.ranked()
     check_labelled(rows.take(np.arange(1)), rows)
@@ -230,10 +235,15 @@ def random_splits(rows: Labelled, *, splits: int, levels: Levels, seed: int = 0)
     return Splits(levels, *columns)
 
 
+def _early(pictures: int) -> int:
+    """Return how many pictures of a half are for the temperature."""
+    return round(pictures // 2 * TEMPERATURE_SHARE)
+
+
 def _one_split(rows: Labelled, order: IntArray, *, levels: Levels) -> tuple[float, ...]:
     """Return the columns of `Splits`, in their order, of one division of ranked rows."""
     half = len(order) // 2
-    early, late = np.split(order[:half], [round(half * TEMPERATURE_SHARE)])
+    early, late = np.split(order[:half], [_early(len(order))])
     first, second = rows.take(early), rows.take(late)
     temperature = temperature_of(first)
     scored = Scored.of(rows, temperature)
