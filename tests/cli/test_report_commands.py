@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from handmade import dataset, random_says, write_run
+
 from dtpt.cli.demo import DemoFlags, demo_options
 
 
@@ -48,6 +51,22 @@ def test_compare_with_a_method_that_was_not_run_is_refused(dtpt, five_method_run
     done = dtpt("compare", five_method_run, "--resamples", "10", "--against", "cocoop")
     assert done.returncode == 2
     assert "--against 'cocoop'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("methods", "first", "second"),
+    [
+        (("zero-shot", "mean-views"), "mean-views", "zero-shot"),  # without TPT
+        (("vte", "mean-views"), "mean-views", "vte"),  # without either
+    ],
+)
+def test_compare_takes_what_was_run(dtpt, tmp_path, methods, first, second) -> None:
+    entry = dataset(samples=40, methods=[(name, None) for name in methods])
+    run = write_run(tmp_path, [entry], random_says())
+    done = dtpt("compare", run, "--resamples", "50", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["conditions"][0]["families"][0]["comparisons"]
+    assert {(one["first"], one["second"]) for one in found} == {(first, second)}
 
 
 def test_names_are_whole_at_80_columns(five_method_run) -> None:

@@ -9,6 +9,7 @@ from dtpt.report.comparison import (
     COMPARED,
     Resampling,
     check_against,
+    compare_conditions,
     compare_families,
     pooled_methods,
 )
@@ -104,3 +105,11 @@ def test_the_floor_stands_under_the_pooled_ece(families) -> None:
 def test_an_unknown_method_to_compare_with_is_refused(families) -> None:
     with pytest.raises(ReportError, match="'tpts': no run holds all pictures of it; there are"):
         check_against(families, ["zero-shot", "tpts"])
+
+
+def test_the_level_is_that_of_all_conditions_together(five_methods) -> None:
+    (condition,) = five_methods.conditions
+    alone = compare_families(condition, FEW)
+    twice = compare_conditions([condition, condition], FEW)
+    assert [one.level for one in alone] == pytest.approx([0.975, 0.975])
+    assert [one.level for several in twice for one in several] == pytest.approx([0.9875] * 4)

@@ -1,6 +1,7 @@
 """The verdict claims no difference that is chance, and finds one that is there."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def test_nothing_told_apart_is_a_verdict_with_the_size_that_could_be_seen() -> N
     assert "Nothing can be told apart here" in text
     assert "With 300 pictures a difference in accuracy has to be about" in text
     assert "TPT" not in text
+
+
+def test_one_size_that_could_be_seen_is_said_once() -> None:
+    text = family_verdict(simulated(0, {ZERO_SHOT: (0.0, 0.0), AVERAGED: (0.0, 0.0)})).text
+    assert re.search(r"has to be about \d+\.\d points to be seen", text)
+
+
+def test_where_nothing_was_compared_nothing_is_said_of_differences() -> None:
+    compared = replace(simulated(0, EQUAL), comparisons=(), against=())
+    assert "may be chance" not in family_verdict(compared).text
+    assert "No two methods were compared here." in family_verdict(compared).text
+
+
+def test_no_visible_change_is_not_called_none() -> None:
+    effects = {ZERO_SHOT: (0.0, 0.1), TPT: (0.0, 0.1), TEMPERED: (0.0, -0.3)}
+    text = family_verdict(simulated(1, effects)).text
+    assert "does not change its distance to confidence visibly" in text
 
 
 @pytest.fixture(scope="module")

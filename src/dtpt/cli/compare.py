@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def compare(
     *runs: Path,
-    against: str = "zero-shot,tpt",
+    against: str = "",
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
@@ -27,21 +27,23 @@ def compare(
 
     Args:
         runs: Run folders made by `dtpt eval` or `dtpt sweep`, or their shards.
-        against: Methods that all others are compared with, as in the tables' labels.
+        against: Methods that all others are compared with, as in the tables' labels; by default
+            zero-shot and tpt as far as they were run, else the first method.
         level: Probability that all intervals together are right.
         resamples: Draws of the pictures.
         seed: Of the drawing.
         as_json: Print every comparison in fractions.
     """
     from dtpt.report import gather
-    from dtpt.report.comparison import Resampling, check_against, compare_families
+    from dtpt.report.comparison import Resampling, check_against, compare_conditions
     from dtpt.report.derived_rows import with_derived_rows
 
     names = tuple(name.strip() for name in against.split(",") if name.strip())
     resampling = Resampling(level=level, resamples=resamples, seed=seed, against=names)
     with gather(list(runs)) as gathered:
         conditions = with_derived_rows(gathered).conditions
-    found = [(condition, compare_families(condition, resampling)) for condition in conditions]
+    compared = compare_conditions(conditions, resampling)
+    found = list(zip(conditions, compared, strict=True))
     check_against([one for _, several in found for one in several], names)
     if as_json:
         print(json.dumps(_document(found, resampling), indent=2, ensure_ascii=False))

@@ -31,7 +31,7 @@ POOLED = ("accuracy", "signed_gap", "ece", "brier", "nll", "aurc")
 """The metrics of pooled tables; the ECE stands above its floor."""
 
 AGAINST = ("zero-shot", "tpt")
-"""What every method is compared with."""
+"""What every method is compared with, where it was run."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,14 @@ class Resampling:
         level: Probability that all intervals of a report are right.
         resamples: Draws of the pictures.
         seed: Of the drawing.
-        against: Labels of the methods that all others are compared with.
+        against: Labels of the methods that all others are compared with; when empty, `AGAINST` as
+            far as they were run, else the first method.
     """
 
     level: float = 0.95
     resamples: int = 1000
     seed: int = 0
-    against: tuple[str, ...] = AGAINST
+    against: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,19 +129,36 @@ def compare_families(
     condition: Condition, resampling: Resampling | None = None
 ) -> tuple[FamilyComparison, ...]:
     """Compare the methods of every family of a condition that has at least two complete ones."""
+    return compare_conditions([condition], resampling)[0]
+
+
+def compare_conditions(
+    conditions: Sequence[Condition], resampling: Resampling | None = None
+) -> list[tuple[FamilyComparison, ...]]:
+    """Compare the methods of every family of several conditions; the level is that of all."""
     chosen = resampling or Resampling()
-    ready = {f: pooled_methods(condition, f) for f in condition.families}
-    ready = {family: pooled for family, pooled in ready.items() if _is_comparable(pooled)}
-    level = 1 - (1 - chosen.level) / max(len(ready), 1)
-    return tuple(
-        compare_pooled(
-            pooled,
-            family,
-            resampling=replace(chosen, level=level),
-            size=condition.size_text(condition.sets_of(family)),
+    ready = [_comparable_methods(condition) for condition in conditions]
+    level = 1 - (1 - chosen.level) / max(sum(map(len, ready)), 1)
+    return [
+        tuple(
+            compare_pooled(
+                pooled,
+                family,
+                resampling=replace(chosen, level=level),
+                size=condition.size_text(condition.sets_of(family)),
+            )
+            for family, pooled in families.items()
         )
-        for family, pooled in ready.items()
-    )
+        for condition, families in zip(conditions, ready, strict=True)
+    ]
+
+
+def _comparable_methods(
+    condition: Condition,
+) -> dict[str, dict[Contender, PooledPredictions]]:
+    """Return the complete methods of every family that has something to compare."""
+    found = {family: pooled_methods(condition, family) for family in condition.families}
+    return {family: pooled for family, pooled in found.items() if _is_comparable(pooled)}
 
 
 def _is_comparable(pooled: dict[Contender, PooledPredictions]) -> bool:
@@ -177,7 +195,10 @@ def compare_pooled(
         metrics=tuple(dict.fromkeys((*COMPARED, *POOLED))),
         resamples=resampling.resamples,
     )
-    against = tuple(c for name in resampling.against for c in pooled if name == c.label)
+    wanted = resampling.against or AGAINST
+    against = tuple(c for name in wanted for c in pooled if name == c.label)
+    if not against and not resampling.against:
+        against = tuple(pooled)[:1]
     pairs = _pairs(tuple(pooled), against)
     return FamilyComparison(
         title=family_title(family),

@@ -10,7 +10,7 @@ from dtpt.analysis.results import Analysis
 from dtpt.data import family_title
 from dtpt.methods import method_title
 from dtpt.report.chosen_weights import CHOICE_WORDS
-from dtpt.report.comparison import FamilyComparison, Resampling, compare_families
+from dtpt.report.comparison import FamilyComparison, Resampling, compare_conditions
 from dtpt.report.figures.analysis_figures import analysis_figures
 from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.figures.pooled_reliability import pooled_reliability
@@ -142,12 +142,15 @@ def compose(
         _part(
             gathered,
             condition,
+            comparisons,
             prefix=prefix,
             resampling=chosen,
             intervals=intervals,
             data_root=data_root,
         )
-        for condition, prefix in zip(conditions, prefixes, strict=True)
+        for condition, comparisons, prefix in zip(
+            conditions, compare_conditions(conditions, chosen), prefixes, strict=True
+        )
     )
     return Report(
         title=title or _title(conditions),
@@ -173,6 +176,7 @@ def compose(
 def _part(
     gathered: Gathered,
     condition: Condition,
+    comparisons: tuple[FamilyComparison, ...],
     *,
     prefix: str,
     resampling: Resampling,
@@ -184,7 +188,6 @@ def _part(
         family_table(condition, f, key=f"{prefix}{f}", draws=draws, intervals=intervals)
         for f in condition.families
     )
-    comparisons = compare_families(condition, resampling)
     keys = {one: f"{prefix}pooled-{place}" for place, one in enumerate(comparisons, start=1)}
     return ConditionReport(
         condition=condition,

@@ -5,7 +5,7 @@ from typing import Any
 
 from dtpt.errors import OptionError, shown
 from dtpt.files import AnyPath, as_path
-from dtpt.report.comparison import AGAINST, Resampling, check_against, compare_families
+from dtpt.report.comparison import Resampling, check_against, compare_conditions
 from dtpt.report.derived_rows import with_derived_rows
 from dtpt.report.gathering import gather
 from dtpt.runs.reading import Run
@@ -13,7 +13,7 @@ from dtpt.runs.reading import Run
 
 def compare(
     *runs: Run | AnyPath,
-    against: Sequence[str] = AGAINST,
+    against: Sequence[str] = (),
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
@@ -22,7 +22,8 @@ def compare(
 
     Args:
         runs: runs, or folders that `evaluate` or `dtpt eval` wrote.
-        against: methods that all others are compared with.
+        against: methods that all others are compared with; by default zero-shot and TPT as far as
+            they were run, else the first method.
         level: probability that all intervals together are right.
         resamples: draws of the pictures.
         seed: of the drawing.
@@ -50,8 +51,8 @@ def compare(
     resampling = Resampling(level=level, resamples=resamples, seed=seed, against=tuple(against))
     with gather(paths) as gathered:
         conditions = with_derived_rows(gathered).conditions
-    found = [(condition, compare_families(condition, resampling)) for condition in conditions]
-    check_against([one for _, several in found for one in several], tuple(against))
+    found = compare_conditions(conditions, resampling)
+    check_against([one for several in found for one in several], tuple(against))
     return [
         {
             "model": condition.model,
@@ -59,7 +60,7 @@ def compare(
             "family": one.title,
             **comparison.to_dict(),
         }
-        for condition, several in found
+        for condition, several in zip(conditions, found, strict=True)
         for one in several
         for comparison in one.comparisons
     ]

@@ -62,6 +62,8 @@ def family_verdict(comparison: FamilyComparison) -> Verdict:
     """Say what tuning did to accuracy and confidence, and what repaired it."""
     where = f"{comparison.title}, {comparison.size}"
     start = _start(comparison)
+    if not comparison.comparisons:
+        return Verdict(where, (*start, "No two methods were compared here."), False)
     if not any(one.separated for one in comparison.comparisons):
         return Verdict(where, (*start, *_nothing(comparison)), False)
     parts = (*start, *_tuning(comparison), *_repairs(comparison), *_others(comparison))
@@ -95,10 +97,12 @@ def _nothing(comparison: FamilyComparison) -> list[str]:
     widths = [(c.high - c.low) / 2 for c in comparison.comparisons if c.metric == "accuracy"]
     if not widths:
         return [sentence]
+    least, most = f"{100 * min(widths):.1f}", _points(max(widths))
+    size = most if most.startswith(f"{least} ") else f"{least} to {most}"
     return [
         sentence,
-        f"With {comparison.pictures:,} pictures a difference in accuracy has to be about "
-        f"{100 * min(widths):.1f} to {_points(max(widths))} to be seen.",
+        f"With {comparison.pictures:,} pictures a difference in accuracy has to be about {size} to "
+        "be seen.",
     ]
 
 
@@ -116,7 +120,11 @@ def _tuning(comparison: FamilyComparison) -> list[str]:
         more="moves confidence further from accuracy, by",
         less="moves confidence closer to accuracy, by",
     )
-    second = f"{change}, to {now:.1f}" if change else "leaves its distance to confidence as it was"
+    second = (
+        f"{change}, to {now:.1f}"
+        if change
+        else "does not change its distance to confidence visibly"
+    )
     joint = "but" if accuracy.better == TPT.label and gap.better == ZERO_SHOT.label else "and"
     return [f"{first}, {joint} {second}."]
 
