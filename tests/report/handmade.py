@@ -67,6 +67,8 @@ def write_run(
     session: Mapping[str, object] = SESSION,
     remarks: Mapping[str, Sequence[str]] = MappingProxyType({}),
     keep: bool = True,
+    precision: str = "float32",
+    batch: int = 1,
 ) -> Path:
     """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet)."""
     spec = RunSpec(
@@ -76,6 +78,8 @@ def write_run(
         template=template,
         context=context,
         tuning=dict(tuning),
+        precision=precision,
+        batch=batch,
         code_version="test",
     )
     with Store(folder / file, spec) as store:

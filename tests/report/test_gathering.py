@@ -206,3 +206,11 @@ def test_parts_of_sets_are_told_beside_every_number(tmp_path: Path) -> None:
     assert all(size in figure.caption for figure in made.report.figures)
     assert size in made.card.read_text("utf-8")
     assert made.page.read_text("utf-8").count(size) >= 5
+
+
+def test_runs_of_different_precision_share_no_table(tmp_path: Path) -> None:
+    entry = dataset(methods=ONE)
+    exact = write_run(tmp_path / "a", [entry], says)
+    half = write_run(tmp_path / "b", [dataset(methods=(("vte", None),))], says, precision="float16")
+    titles = [condition.title for condition in gather([exact, half]).conditions]
+    assert titles == ["tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, float16"]

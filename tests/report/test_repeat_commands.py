@@ -79,3 +79,43 @@ def test_one_row_can_be_computed_by_itself(five_methods) -> None:
     (condition,) = five_methods.conditions
     text = row_command(condition, ["pets", "cars"], contender=Contender("d-tpt", 1e5))
     assert "--dataset pets,cars --method d-tpt@100000 --seed 0,1" in text
+
+
+def test_precision_and_batch_are_in_the_commands(tmp_path) -> None:
+    run = write_run(
+        tmp_path, [dataset()], lambda cell, i: (True, 0.5), precision="bfloat16", batch=4
+    )
+    with gather([run]) as gathered:
+        (condition,) = gathered.conditions
+        commands = (
+            run_command(gathered.sources[0]),
+            row_command(condition, ["pets"], contender=Contender("tpt")),
+        )
+    for command in commands:
+        assert "--precision bfloat16 --batch 4" in command
+
+
+def test_a_part_is_taken_where_any_set_lacks_pictures(tmp_path) -> None:
+    source = spec_of(tmp_path, [dataset(), dataset("cars", whole=100)])
+    assert "--partial" in run_command(source)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_part_is_taken_under_a_limit_where_that_was_typed(tmp_path, typed) -> None:
+    command = ["dtpt", "eval", *(["--partial"] if typed else [])]
+    session = {"command": command, "environment": {}}
+    source = spec_of(tmp_path, [dataset(whole=100, limit=4)], session=session)
+    assert ("--partial" in run_command(source)) is typed
+    assert "--limit 4" in run_command(source)
+
+
+@pytest.mark.parametrize(("failed", "allowed"), [(0, None), (1, None), (2, 0.21), (9, 0.91)])
+def test_as_many_failures_as_there_were_are_let_pass(tmp_path, failed, allowed) -> None:
+    source = spec_of(
+        tmp_path,
+        [dataset(samples=10)],
+        done=lambda cell, index: "failed" if index < failed else "ok",
+    )
+    words = shlex.split(run_command(source))
+    found = float(words[words.index("--max-failures") + 1]) if "--max-failures" in words else None
+    assert found == allowed

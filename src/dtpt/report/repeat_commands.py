@@ -1,7 +1,8 @@
 """The commands that give the same numbers again."""
 
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dtpt.data.families import family_protocol
@@ -9,7 +10,7 @@ from dtpt.errors import DtptError
 from dtpt.methods import resolve_method
 from dtpt.report.gathering.scored_cells import Condition, Contender, Source
 from dtpt.runs.options import EvalOptions, flag
-from dtpt.runs.spec import DatasetSpec, MethodSpec, RunSpec
+from dtpt.runs.spec import LATER, DatasetSpec, MethodSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
 
 
@@ -20,7 +21,7 @@ def run_command(source: Source) -> str:
     parts += ["--dataset", ",".join(entry.name for entry in spec.datasets)]
     parts += ["--method", ",".join(method_words(spec))]
     parts += ["--seed", ",".join(str(seed) for seed in spec.seeds)]
-    parts += _settings(spec.datasets[0], dict(spec.tuning))
+    parts += _settings(spec.datasets, spec.tuning, sources=[source])
     roots = [session.get("data_root") for session in source.sessions]
     parts += ["--data-root", str(roots[-1])] if roots and roots[-1] else []
     return shlex.join([*parts, "--output", str(source.folder)])
@@ -31,7 +32,9 @@ def row_command(condition: Condition, sets: Sequence[str], *, contender: Contend
     shared = _shared(condition.model, condition.template, context=condition.context)
     parts = ["dtpt", "eval", *shared, "--dataset", ",".join(sets), "--method", contender.label]
     parts += ["--seed", ",".join(str(seed) for seed in condition.seeds)]
-    return shlex.join(parts + _settings(condition.datasets[sets[0]], dict(condition.tuning)))
+    entries = [condition.datasets[name] for name in sets]
+    parts += _settings(entries, condition.tuning, sources=condition.sources)
+    return shlex.join(parts)
 
 
 def report_command(sources: Sequence[Source], output: Path) -> str:
@@ -76,16 +79,43 @@ def _expanded(words: Sequence[str], entry: DatasetSpec) -> tuple[MethodSpec, ...
     return tuple(dict.fromkeys(MethodSpec(name=m.name, lambda_=m.lambda_) for m in found))
 
 
-def _settings(entry: DatasetSpec, tuning: dict[str, object]) -> list[str]:
-    """Return views, limits and those tuning options that are not the default."""
-    parts = ["--views", str(entry.views.get("count", 64))]
+def _settings(
+    entries: Sequence[DatasetSpec], tuning: Mapping[str, object], *, sources: Sequence[Source]
+) -> list[str]:
+    """Return views, limits and those other options that are not the default."""
+    first = entries[0]
+    parts = ["--views", str(first.views.get("count", 64))]
     for name, field in TuningSettings.model_fields.items():
         if name in tuning and tuning[name] != field.default:
             parts += [flag(name), str(tuning[name])]
-    if entry.limit is not None:
-        parts += ["--limit", str(entry.limit)]
-    elif entry.is_partial:
+    for name, default in LATER.items() if sources else ():
+        value = getattr(sources[0].spec, name)
+        parts += [flag(name), str(value)] if value != default else []
+    if first.limit is not None:
+        parts += ["--limit", str(first.limit)]
+    if _takes_parts(entries, sources):
         parts += ["--partial"]
-    if entry.presentation is not None:
-        parts += ["--presentation", entry.presentation]
-    return parts
+    if first.presentation is not None:
+        parts += ["--presentation", first.presentation]
+    return parts + _allowed_failures(entries, sources)
+
+
+def _takes_parts(entries: Sequence[DatasetSpec], sources: Sequence[Source]) -> bool:
+    """Tell whether a set is not there as a whole; under a limit only the typed command knows."""
+    if any(entry.limit is None and entry.is_partial for entry in entries):
+        return True
+    sessions = [session for source in sources for session in source.sessions]
+    return any("--partial" in (session.get("command") or ()) for session in sessions)
+
+
+def _allowed_failures(entries: Sequence[DatasetSpec], sources: Sequence[Source]) -> list[str]:
+    """Return how many pictures may fail, where more did than are let pass by default."""
+    allowed = EvalOptions.model_fields["max_failures"].default
+    failures = {failure[:2] for source in sources for failure in source.failures}
+    share = allowed
+    for entry in entries:
+        failed = sum(name == entry.name for name, _ in failures)
+        if failed > max(math.floor(allowed * entry.samples), 1):
+            above = (math.floor(100 * failed / entry.samples) + 1) / 100
+            share = max(share, min(above, 1.0))
+    return [] if share == allowed else ["--max-failures", f"{share:g}"]

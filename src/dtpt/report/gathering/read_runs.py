@@ -2,8 +2,8 @@
 
 Every metric is recomputed from all rows. What must not be mixed is refused (two class lists under
 one name, two versions of a set, rows that contradict each other); what is missing stays visible.
-Runs of different models, templates, contexts or tuning settings are separate *conditions*, each
-with tables of its own.
+Runs of different models, templates, contexts, tuning settings or precision are separate
+*conditions*, each with tables of its own.
 """
 
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def _conditions(loaded: Sequence[_Loaded]) -> tuple[Condition, ...]:
     grouped: dict[tuple[str, ...], list[_Loaded]] = {}
     for item in loaded:
         spec = item.source.spec
-        key = (spec.model.fingerprint, spec.template, str(spec.context))
+        key = (spec.model.fingerprint, spec.template, str(spec.context), spec.precision)
         grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(item)
     return tuple(_condition(items) for items in grouped.values())
 
@@ -130,6 +130,7 @@ def _condition(items: Sequence[_Loaded]) -> Condition:
         seeds=tuple(sorted({seed for item in items for seed in item.source.spec.seeds})),
         cells={(cell.dataset, cell.contender, cell.seed): cell for cell in scored},
         sources=tuple(item.source for item in items),
+        precision=first.precision,
     )
 
 

@@ -141,7 +141,7 @@ class ScoredCell:
 
 @dataclass(frozen=True)
 class Condition:
-    """All cells that share model, prompt and tuning settings: what may stand in one table.
+    """All cells that share model, prompt, tuning and precision: what may stand in one table.
 
     Attributes:
         model: Name of the model, for people.
@@ -153,6 +153,7 @@ class Condition:
         seeds: All seeds met.
         cells: By (data set, contender, seed); those that no run planned are absent.
         sources: The stores that they come from.
+        precision: In which the towers computed.
     """
 
     model: str
@@ -164,12 +165,14 @@ class Condition:
     seeds: tuple[int, ...]
     cells: Mapping[tuple[str, Contender, int], ScoredCell]
     sources: "tuple[Source, ...]" = ()
+    precision: str = "float32"
 
     @property
     def title(self) -> str:
-        """Model, prompt, and that there is a trained context, for headings."""
+        """Model, prompt, and that there is a trained context or less precision, for headings."""
         context = " with trained context" if self.context else ""
-        return f"{self.model}, “{self.template}”{context}"
+        precision = "" if self.precision == "float32" else f", {self.precision}"
+        return f"{self.model}, “{self.template}”{context}{precision}"
 
     @property
     def families(self) -> tuple[str, ...]:

@@ -16,17 +16,26 @@ def condition_facts(condition: Condition) -> list[tuple[str, str]]:
     return [
         ("Model", condition.model),
         ("Weights (sha256)", condition.fingerprint[:16]),
+        ("Precision", condition.precision),
         ("Prompt", prompt),
         ("Methods", ", ".join(contender.title for contender in condition.stored_contenders())),
         ("Seeds", ", ".join(str(seed) for seed in condition.seeds)),
-        ("Pictures", f"{condition.size_text(condition.datasets)} in {len(entries)} data sets"),
+        (
+            "Pictures",
+            f"{condition.size_text(condition.datasets)} in {_counted(len(entries), 'data set')}",
+        ),
         ("Views per picture", ", ".join(views)),
         (
             "Tuning",
-            f"{tuning.get('steps')} AdamW step, learning rate {tuning.get('learning_rate')}, "
+            f"{_counted(tuning.get('steps'), 'AdamW step')}, "
+            f"learning rate {tuning.get('learning_rate')}, "
             f"ρ = {tuning.get('rho')}, entropy {tuning.get('entropy')}",
         ),
     ]
+
+
+def _counted(number: object, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def dataset_rows(condition: Condition) -> list[list[str]]:
@@ -52,7 +61,7 @@ def environment_facts(gathered: Gathered) -> list[tuple[str, str]]:
     facts = [
         ("Stores", ", ".join(str(source.path) for source in gathered.sources)),
         ("First started", started[0] if started else "not recorded"),
-        ("Time", f"{seconds / 60:.1f} minutes in {len(sessions)} sessions"),
+        ("Time", f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}"),
     ]
     known: dict[str, dict[str, None]] = {}
     for session in sessions:
