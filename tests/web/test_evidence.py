@@ -69,6 +69,7 @@ def test_the_nearest_hundred_answers_are_counted(informed, run):
     right = int(rows.correct[nearest].sum())
     assert (found["right"], found["count"]) == (right, 100)
     assert found["least_confidence"] == rows.confidence[nearest].min()
+    assert found["mean_confidence"] == rows.confidence[nearest].mean()
     assert (found["low"], found["high"]) == binomial_interval(right, 100)
 
 

@@ -62,7 +62,7 @@ class Sure:
         if subject.method != "tpt":
             return []
         share = {"least_confidence": 0.5, "most_confidence": 0.8, "low": 0.3, "high": 0.5}
-        return [Evidence(source="made-up set", right=40, count=100, **share)]
+        return [Evidence(source="made-up set", right=40, count=100, mean_confidence=0.62, **share)]
 
 
 def promise_about_tpt(pocket):
@@ -205,7 +205,7 @@ def test_evidence_is_told_in_words_or_its_absence_is(page, answered):
     told = page.locator("#evidence").inner_text().replace("\u00a0", " ")
     assert "Of 100 answers of TPT on made-up set" in told
     assert "40 were right (95 % interval 30 % to 50 %)" in told
-    assert "is higher than that supports" in told
+    assert "The model was 62.0 % sure of them on average, more than that supports." in told
     assert "calibrated" in told
     assert "No answer: only from a calibrated confidence of" in told
     assert "At least 90 % of such sets hold the truth: fox" in told

@@ -94,14 +94,16 @@ def _near(answers: _Answers, confidence: float) -> Evidence:
     """Count the right ones among the answers that are nearest in confidence."""
     distance = np.abs(answers.confidence - confidence)
     chosen = np.argsort(distance, kind="stable")[:NEAREST]
+    confidences = answers.confidence[chosen]
     right, count = int(answers.correct[chosen].sum()), len(chosen)
     low, high = binomial_interval(right, count)
     return Evidence(
         source=answers.dataset,
         right=right,
         count=count,
-        least_confidence=float(answers.confidence[chosen].min()),
-        most_confidence=float(answers.confidence[chosen].max()),
+        least_confidence=float(confidences.min()),
+        most_confidence=float(confidences.max()),
+        mean_confidence=float(confidences.mean()),
         low=low,
         high=high,
     )

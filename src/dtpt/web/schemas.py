@@ -56,6 +56,7 @@ class Evidence(_Record):
     count: Annotated[int, Field(description="Answers looked at: the nearest in confidence.")]
     least_confidence: float
     most_confidence: float
+    mean_confidence: Annotated[float, Field(description="To hold against the share that is right.")]
     low: Annotated[float, Field(description="Exact 95 % interval of the share that is right.")]
     high: float
 

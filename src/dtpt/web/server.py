@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(CONNECTIONS)
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = getattr(error, "strerror", None) or error
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise DtptError(
             f"Cannot listen on {host}, port {port}: {reason}. Choose another --port."
         ) from None

@@ -25,14 +25,12 @@ export function mountEvidence(store, server) {
 function statement(known, shown) {
   const share = known.right / known.count;
   const range = `${percent(known.least_confidence, 0)} and ${percent(known.most_confidence, 0)}`;
-  const inside = shown.confidence >= known.low && shown.confidence <= known.high;
-  const judgement = inside
-    ? "This confidence agrees with that."
-    : `This confidence (${percent(shown.confidence)}) is ${shown.confidence > known.high ? "higher" : "lower"} than that supports.`;
+  const sure = known.mean_confidence; // of those answers, which may lie far from this one
+  const judgement = sure >= known.low && sure <= known.high ? "which agrees with that" : `${sure > known.high ? "more" : "less"} than that supports`;
   return h("div", { class: "evidence" },
     h("p", { class: "big" }, `${percent(share, 0)} `, h("span", {}, "were right")),
     h("p", {}, `Of ${known.count} answers of ${shown.title} on ${known.source} with confidence between ${range}, ${known.right} were right `
-      + `(95 % interval ${percent(known.low, 0)} to ${percent(known.high, 0)}). ${judgement}`));
+      + `(95 % interval ${percent(known.low, 0)} to ${percent(known.high, 0)}). The model was ${percent(sure)} sure of them on average, ${judgement}.`));
 }
 
 /** What may be relied on: calibrated confidence, whether an answer is given, the set. */

@@ -27,13 +27,14 @@ export function mountViews(store) {
   function draw(answer) {
     const views = answer.views.toSorted((a, b) => a.entropy - b.entropy);
     const kept = views.filter((view) => view.kept).length;
+    const framed = kept === 1 ? "framed one" : `${kept} framed ones`;
     const { dropped } = store.get();
     const grid = h("div", { class: "views", role: "group", "aria-label": "Views, the most decided first; arrow keys move, Enter leaves one out", onkeydown: arrows },
       ...views.map((view) => thumbnail(view, answer.views.length)));
     const had = byId("views").contains(document.activeElement);
     byId("views").replaceChildren(
       h("p", { class: "hint" }, "A ", h("em", {}, "view"), ` is a random crop. Sorted by `, h("em", {}, "entropy"),
-        `, which says how undecided the model is about it (0: not at all). Methods tune on the ${kept} framed ones. Press a view to leave it out.`),
+        `, which says how undecided the model is about it (0: not at all). Prompt tuning uses the ${framed}. Press a view to leave it out.`),
       grid,
       h("p", { class: "row between" },
         h("span", { class: "soft" }, dropped.length ? `${dropped.length} left out` : `${views.length} views`),
