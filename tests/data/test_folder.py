@@ -154,7 +154,7 @@ def test_lines_without_folder_and_folders_without_line_are_remarked(tmp_path, pu
     (tmp_path / "classes.txt").write_text("2 lily\n")
     dataset = load_dataset(name)
     assert named(dataset) == {"2/2.jpg": "lily"}
-    assert dataset.remarks == ("Left out: 1 folder without class (1).",)
+    assert dataset.remarks[0] == "Left out: 1 folder without class (1)."
 
 
 @given(data=st.data())
@@ -250,3 +250,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_class(tmp_path, put):
     put(tmp_path / "fox" / "a.jpg")
     (tmp_path / "classes.txt").write_bytes(b"\xef\xbb\xbffox\n")
     assert load_dataset(f"folder:{tmp_path}").classes == ("fox",)
+
+
+def test_a_set_of_one_class_says_that_it_tells_nothing(tmp_path, put):
+    put(tmp_path / "cat" / "a.png")
+    (remark,) = load_dataset(f"folder:{tmp_path}").remarks
+    assert remark == "'cat' is the only class: every answer is right by necessity."

@@ -26,7 +26,7 @@ def test_csv_manifest_with_names(tmp_path, put):
 
 def test_absent_files_are_remarked_and_stay_samples(tmp_path, put):
     put(tmp_path / "a.jpg")
-    (tmp_path / "list.csv").write_text("path,label\na.jpg,fox\nb.jpg,fox\nc.jpg,fox\n")
+    (tmp_path / "list.csv").write_text("path,label\na.jpg,fox\nb.jpg,fox\nc.jpg,wolf\n")
     dataset = load_dataset(f"manifest:{tmp_path / 'list.csv'}")
     assert len(dataset) == 3
     assert dataset.remarks == ("Absent: 2 listed files (b.jpg, c.jpg).",)
@@ -78,6 +78,11 @@ def test_class_names_that_occur_twice_can_be_used_by_number_only(tmp_path):
         ("l.jsonl", '{"path": "a.jpg", "label": "x"}\n{"path"\n', "line 2"),
         ("l.jsonl", '{"path": "a.jpg", "label": 1.5}\n', "line 1"),
         ("l.jsonl", '["a.jpg", "x"]\n', "line 1"),
+        (  # 1 would be the second class in order, which is "x" itself
+            "l.jsonl",
+            '{"path": "a.jpg", "label": "x"}\n{"path": "b.jpg", "label": 1}\n',
+            "numbers as labels",
+        ),
         ("l.txt", "a.jpg x\n", ".csv or .jsonl"),
         ("l.csv", "path,label\na.jpg," + "x" * 200_000, "line 1 is no CSV"),
         ("l.jsonl", "[" * 100_000, "line 1 is no JSON"),

@@ -101,3 +101,10 @@ def test_file_names_stay_in_their_folder(name):
     assert "/" not in safe_name(name)
     assert not safe_name(name).startswith("..")
     assert safe_name(name)
+
+
+def test_long_names_that_differ_at_their_ends_stay_apart():
+    folder = "folder:/" + 40 * "pictures/"
+    names = {safe_name(folder + end) for end in ("train", "test")}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 150

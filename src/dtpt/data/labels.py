@@ -138,12 +138,13 @@ def resolve_labels(
 
 
 def _names_from(raw: Sequence[RawLabel], source: Path | str) -> list[str]:
-    if all(isinstance(label, int) or is_number(label.strip()) for label in raw):
+    texts = [label for label in raw if not isinstance(label, int)]
+    if len(texts) < len(raw) or all(is_number(label.strip()) for label in texts):
         raise DatasetError(
             f"{printable(source)} has numbers as labels; name the classes in a file classes.txt "
             "beside it, one per line, line 1 being class 0."
         )
-    return sorted({str(label).strip() for label in raw})
+    return sorted({label.strip() for label in texts})
 
 
 def _resolve(

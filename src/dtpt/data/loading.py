@@ -84,7 +84,7 @@ def load_dataset(
     if presentation is not None and not is_openmoji(name):
         raise DatasetError(f"A presentation can be chosen for emoji sets only, not for {name!r}.")
     dataset = _load(name, data_root, presentation=presentation, partial=partial)
-    dataset = replace(dataset, remarks=(*dataset.remarks, *_empty_classes(dataset)))
+    dataset = replace(dataset, remarks=(*dataset.remarks, *_odd_classes(dataset)))
     return dataset if limit is None else dataset.limited(limit)
 
 
@@ -130,7 +130,10 @@ def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) 
     )
 
 
-def _empty_classes(dataset: Dataset) -> list[str]:
+def _odd_classes(dataset: Dataset) -> list[str]:
+    """Say which classes have no pictures, and where one class leaves nothing to decide."""
+    if len(dataset.classes) == 1:
+        return [f"{dataset.classes[0]!r} is the only class: every answer is right by necessity."]
     met = {sample.label for sample in dataset.samples}
     empty = [name for label, name in enumerate(dataset.classes) if label not in met]
     return [f"Without pictures: {counted(empty, 'class')}."] if empty else []

@@ -4,6 +4,7 @@ They are written atomically and never read back. Apart from the field `date` the
 the rows alone, so two runs can be compared with `diff`.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from dtpt.runs.summary import MethodResult, score_methods
 
 FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
 SCORED = {"results", "clip-benchmark"}
+LONGEST_NAME = 150
 
 
 def sample_records(run: Run, dataset: str) -> Iterator[dict[str, Any]]:
@@ -186,11 +188,15 @@ def _save(path: Path, data: bytes) -> None:
 
 
 def safe_name(text: str) -> str:
-    """Return a name of a data set or method as a file name.
+    """Return a name of a data set or method as a file name; a long one ends in its hash.
 
     Example:
         >>> safe_name("folder:/tmp/my pets")
         'folder_tmp_my_pets'
     """
     words = "".join(c if c.isalnum() or c in "-.@=+" else " " for c in text).split()
-    return "_".join(filter(None, (word.strip(".") for word in words)))[:150] or "run"
+    name = "_".join(filter(None, (word.strip(".") for word in words))) or "run"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - 9]}-{digest}"  # names that differ at their ends stay apart
