@@ -115,8 +115,10 @@ def test_unsafe_or_unfit_context_files_are_refused(tmp_path):
     for name in ("pipe.pt", "pipe.safetensors"):
         os.mkfifo(tmp_path / name)  # opening it would wait for a writer
     for name in ("evil.pt", "other.pt", "text.pt", "absent.pt", "pipe.pt", "pipe.safetensors"):
-        with pytest.raises(PromptError, match=name):
+        with pytest.raises(PromptError, match=name) as refusal:
             load_context(tmp_path / name)
+        assert str(refusal.value).endswith(".")
+        assert "\n" not in str(refusal.value)
     assert not (tmp_path / "canary").exists()
 
 

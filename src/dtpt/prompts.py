@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import OptionError, PromptError, shown
-from dtpt.files import open_regular
+from dtpt.files import open_regular, printable
 
 DEFAULT_TEMPLATE = "a photo of a {}."
 BATCH_TOKENS = 64  # what one more batch costs, in tokens (see batch_by_length)
@@ -134,8 +134,14 @@ def load_context(path: str | Path) -> Tensor:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except Exception as error:  # torch raises many kinds; all mean: refused
-        raise PromptError(f"Cannot read a context from {path}: {error}") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise PromptError(f"Cannot read a context from {printable(path)}: {reason}.") from None
+    except Exception:  # torch raises many kinds, some say a byte only; all mean: refused
+        raise PromptError(
+            f"{printable(path)} is damaged, or neither safetensors nor a plain PyTorch file with a "
+            "tensor named 'ctx', as CoOp saves it."
+        ) from None
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
     for name, tensor in state.items() if isinstance(state, dict) else ():
         if str(name).split(".")[-1] == "ctx" and isinstance(tensor, Tensor) and tensor.ndim == 2:
@@ -179,7 +185,7 @@ def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
         raise PromptError(f"Classes must be a list of names, not {shown(classes)}.")
     if len(classes) == 0:
-        raise PromptError("The class list is empty: give at least one class name.")
+        raise PromptError("The class list is empty: give class names.")
     for index, name in enumerate(classes):
         if not isinstance(name, str):
             raise PromptError(f"Class {index} is no text but {shown(name)}.")

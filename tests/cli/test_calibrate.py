@@ -49,6 +49,7 @@ def test_json_is_the_file(dtpt, run, tmp_path):
     ("flags", "reason"),
     [
         (["--method", "tpt"], "has no rows of tpt"),
+        (["--method", "d-tpt@much"], "'much' in 'd-tpt@much' is not a number"),
         (["--method", "d-tpt"], "choose one with --method: d-tpt@100000, d-tpt@1000000"),
         (["--method", "zero-shot", "--dataset", "pets"], "has no rows of zero-shot on pets"),
         (["--method", "zero-shot", "--seed", "3"], "with seeds 0"),

@@ -10,7 +10,7 @@ from dtpt.classifier import Classifier
 from dtpt.cli import predict as command
 from dtpt.cli.main import app
 from dtpt.clip.loading import load_model
-from dtpt.errors import CheckpointError, OptionError, PromptError
+from dtpt.errors import CheckpointError, OptionError, PromptError, WorkerError
 
 CLASSES = ("--classes", "cat,dog,green square")
 
@@ -82,6 +82,14 @@ def test_class_names_are_given_once(call, words):
         call("a.png", *words)
 
 
+def test_classes_that_share_a_prompt_are_told_in_a_sentence(call, pictures, capsys):
+    call(pictures[0], "--classes", "cat,Cat,dog", "--json")
+    captured = capsys.readouterr()
+    (row,) = map(json.loads, captured.out.splitlines())
+    assert row["label"] in ("cat", "Cat", "dog")
+    assert captured.err == ("Classes with the same prompt share their probability: 'cat', 'Cat'.\n")
+
+
 def test_class_file_has_a_name_a_line(call, pictures, capsys, tmp_path):
     (tmp_path / "names.txt").write_bytes("\ufeffcat\r\n\r\n  café  \n".encode())
     call(pictures[0], "--classes-file", tmp_path / "names.txt", "--json")
@@ -148,3 +156,14 @@ def test_table_holds_whole_names_at_80_columns(call, pictures, capsys, tmp_path,
     assert "".join(cells) == "[red]x/a-long-name-of-a-picture-file.png"
     assert max(len(line) for line in out.splitlines()) <= 80
     assert "…" not in out
+
+
+def test_json_lines_come_as_pictures_are_answered(call, pictures, capsys, monkeypatch):
+    def interrupted(self, images):
+        yield self.predict(images[0])
+        raise WorkerError("A process ended.")
+
+    monkeypatch.setattr(Classifier, "predict_each", interrupted)
+    with pytest.raises(WorkerError):
+        call(*pictures, *CLASSES, "--json")
+    assert [row["image"] for row in rows(capsys)] == [str(pictures[0])]

@@ -82,3 +82,11 @@ def test_bar_counts_images_and_shows_the_speed():
 )
 def test_durations_read_well(seconds, text):
     assert format_seconds(seconds) == text
+
+
+def test_brackets_in_the_name_of_a_set_stay_in_the_bar():
+    bar = Bar()
+    bar.start("folder:a[/b] [red]c", 3, done=0)
+    first, (task,) = bar._progress.columns[0], bar._progress.tasks
+    assert str(first(task)) == "folder:a[/b] [red]c"
+    bar.close()

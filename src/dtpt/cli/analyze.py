@@ -77,13 +77,18 @@ def show(analysis: "Analysis") -> None:
     """Print every table of the analysis."""
     from dtpt.cli.analyze_tables import closing_lines, dataset_tables
     from dtpt.cli.output import wide_console
+    from dtpt.cli.study_output import headline
 
     console = wide_console()
     for entry in analysis.datasets:
         console.print(
-            f"\n[bold]{entry.dataset}[/bold], {analysis.model}, {entry.template!r}: "
-            f"{entry.classes} classes, {entry.images} images"
-            + (f" ({entry.failures} could not be read)" if entry.failures else ""),
+            "\n"
+            + headline(
+                entry.dataset,
+                f", {analysis.model}, {entry.template!r}: {entry.classes} classes, "
+                f"{entry.images} images"
+                + (f" ({entry.failures} could not be read)" if entry.failures else ""),
+            ),
             highlight=False,
         )
         for table in dataset_tables(entry):

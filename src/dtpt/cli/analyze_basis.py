@@ -53,12 +53,12 @@ def basis(*, flags: BasisFlags | None = None, as_json: AsJson = False) -> None:
 
 def basis_tables(study: "BasisStudy") -> "Iterator[RenderableType]":
     """Yield the tables of the study."""
-    from dtpt.cli.study_output import DIFFERENCE_LEGEND, LEGEND
+    from dtpt.cli.study_output import DIFFERENCE_LEGEND, LEGEND, headline
 
     for entry in study.datasets:
-        yield (
-            f"[bold]{entry.dataset}[/bold]: {entry.pictures:,} pictures, {entry.classes} classes, "
-            f"{study.origin.model}"
+        yield headline(
+            entry.dataset,
+            f": {entry.pictures:,} pictures, {entry.classes} classes, {study.origin.model}",
         )
         yield _facts_table(entry, study.weights)
         yield _invariance_table(entry)

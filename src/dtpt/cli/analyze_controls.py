@@ -52,11 +52,11 @@ def controls(*, flags: ControlsFlags | None = None, as_json: AsJson = False) -> 
 
 def control_tables(study: "ControlStudy") -> "Iterator[RenderableType]":
     """Yield the tables of the controls."""
-    from dtpt.cli.study_output import LEGEND
+    from dtpt.cli.study_output import LEGEND, headline
 
     for family in study.families:
         count = sum(pictures for _, pictures in family.sets)
-        yield f"[bold]{family.family}[/bold]: {count:,} pictures, {study.origin.model}"
+        yield headline(family.family, f": {count:,} pictures, {study.origin.model}")
         yield _curve_table(family)
         for strength in dict.fromkeys(row.strength for row in family.rows):
             yield _strength_table(family, strength)

@@ -50,12 +50,16 @@ def regularisers(*, flags: RegularisersFlags | None = None, as_json: AsJson = Fa
 
 def regulariser_tables(study: "RegulariserStudy") -> "Iterator[RenderableType]":
     """Yield the tables of all pairs, a few pairs side by side."""
-    yield f"[bold]{study.model}[/bold], {study.template!r}: cosine, and share of equal signs"
+    from rich.markup import escape
+
+    from dtpt.cli.study_output import headline
+
+    yield headline(study.model, f", {study.template!r}: cosine, and share of equal signs")
     pairs = [(pair.first, pair.second) for pair in study.lists[0].pairs]
     for start in range(0, len(pairs), PER_TABLE):
         yield _table(study.lists, pairs[start : start + PER_TABLE])
     for name, reason in study.left_out.items():
-        yield f"Without {name}: {reason}"
+        yield escape(f"Without {name}: {reason}")
     yield "50 % of the signs agree by chance; a cosine of 1 is the same step up to its strength."
 
 

@@ -54,11 +54,11 @@ def views(*, flags: ViewsFlags | None = None, as_json: AsJson = False) -> None:
 
 def view_tables(study: "ViewStudy") -> "Iterator[RenderableType]":
     """Yield the tables of a study of views."""
-    from dtpt.cli.study_output import DIFFERENCE_LEGEND, LEGEND
+    from dtpt.cli.study_output import DIFFERENCE_LEGEND, LEGEND, headline
 
     for family in study.families:
         count = sum(pictures for _, pictures in family.sets)
-        yield f"[bold]{family.family}[/bold]: {count:,} pictures, {study.origin.model}"
+        yield headline(family.family, f": {count:,} pictures, {study.origin.model}")
         yield from _count_tables(family)
         yield from _dial_tables(family)
         yield from _duel_tables(family)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTLY
 from dtpt.cli.flags import AsJson, Flags, flags_of
-from dtpt.errors import PromptError
+from dtpt.errors import PromptError, PromptWarning
 from dtpt.files import printable, read_limited
 from dtpt.runs.options import PredictOptions
 
@@ -50,14 +51,18 @@ def predict(
     """
     options, promise = _options(flags or PredictFlags())
     names = _class_names(options, promise)
-    classifier = _classifier(options, names, promise=promise)
-    for remark in classifier.model.remarks:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", PromptWarning)
+        classifier = _classifier(options, names, promise=promise)
+    for remark in (*classifier.model.remarks, *(warning.message for warning in told)):
         print(remark, file=sys.stderr)
     classifier.fit_weight(_readable(images))  # of a method such as d-tpt@auto
-    rows = _predict_all(classifier, images, show=not options.quiet)
-    if as_json:
-        print("\n".join(json.dumps(row) for row in rows))
-    else:
+    rows = []
+    for row in _rows(classifier, images, show=not (options.quiet or as_json)):
+        rows.append(row)
+        if as_json:
+            print(json.dumps(row), flush=True)  # at once: what is answered is not lost
+    if not as_json:
         _print_table(rows, classifier.method.name)
     if any("error" in row for row in rows):
         sys.exit(PARTLY)
@@ -153,20 +158,19 @@ def _readable(images: Iterable[Path]) -> "Iterator[Image]":
             continue
 
 
-def _predict_all(
+def _rows(
     classifier: "Classifier", images: Sequence[Path], *, show: bool
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of each picture; with a bar, which no other output may go along with."""
     from rich.console import Console
     from rich.progress import track
 
-    rows = []
     answers = classifier.predict_each(images)
     console = Console(stderr=True)
     visible = show and len(images) > 1 and console.is_terminal
     steps = track(images, "Tuning", console=console, disable=not visible)
     for path, answer in zip(steps, answers, strict=True):
-        rows.append(_row(printable(path), answer))
-    return rows
+        yield _row(printable(path), answer)
 
 
 def _row(name: str, answer: "Prediction | ImageError") -> dict[str, Any]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from rich.markup import escape
 from rich.table import Table
 
 from dtpt.files import write_atomically
@@ -95,12 +96,24 @@ def _print(parts: "Iterable[RenderableType]") -> None:
 
 def narrow_table(title: str, heads: Sequence[str], *, rows: Iterable[Sequence[str]]) -> Table:
     """Return a table whose first column is text and whose others are numbers."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=escape(title), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for index, head in enumerate(heads):
-        table.add_column(head, justify="right" if index else "left", no_wrap=True)
+        table.add_column(escape(head), justify="right" if index else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     return table
+
+
+def headline(name: str, rest: str) -> str:
+    r"""Return a line that opens with a name in bold; brackets in names stay what they are.
+
+    Example:
+        >>> print(headline("folder:my [red] pictures", ": 12 pictures"))
+        [bold]folder:my \[red] pictures[/bold]: 12 pictures
+    """
+    return f"[bold]{escape(name)}[/bold]{escape(rest)}"
 
 
 def metric_heads(metrics: Iterable[str]) -> list[str]:

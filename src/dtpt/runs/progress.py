@@ -143,7 +143,7 @@ class Bar:
         )
 
         self._progress: Progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # brackets of names stay
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),

@@ -128,9 +128,16 @@ class Run:
         lambda_: float | None = None,
         seed: int | None = None,
     ) -> tuple[Cell, ...]:
-        """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`)."""
+        """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`).
+
+        Raises:
+            RunError: What follows the @ is no number.
+        """
         name, written = _name_and_weight(method or "")
-        wanted = float(written) if written else lambda_
+        try:
+            wanted = float(written) if written else lambda_
+        except ValueError:
+            raise RunError(f"{written!r} in {method!r} is not a number.") from None
         return tuple(
             cell
             for cell in self.cells
