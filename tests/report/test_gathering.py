@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import dataset, random_says, write_run
+from handmade import TUNING, dataset, random_says, write_run
 
 from dtpt.errors import DtptError, ReportError, RunError
 from dtpt.metrics import calibration_report_from_confidence
-from dtpt.report import Contender, gather
+from dtpt.report import Contender, gather, write_report
 from dtpt.report.tables import family_table
 
 ONE = (("tpt", None),)
@@ -214,3 +214,31 @@ def test_runs_of_different_precision_share_no_table(tmp_path: Path) -> None:
     half = write_run(tmp_path / "b", [dataset(methods=(("vte", None),))], says, precision="float16")
     titles = [condition.title for condition in gather([exact, half]).conditions]
     assert titles == ["tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, float16"]
+
+
+def test_headings_tell_settings_apart(tmp_path: Path) -> None:
+    entry = dataset(methods=ONE)
+    usual = write_run(tmp_path / "a", [entry], says)
+    twice = write_run(tmp_path / "b", [entry], says, tuning={**TUNING, "steps": 2, "rho": 0.3})
+    first, second = gather([usual, twice]).conditions
+    assert first.title == "tiny, “a photo of a {}.”"
+    assert second.title == "tiny, “a photo of a {}.”, steps 2, rho 0.3"
+    assert "steps 2, rho 0.3" in family_table(second, "fine-grained", key="t").caption
+
+
+def test_a_table_of_prompts_holds_one_setting_alone(tmp_path: Path) -> None:
+    entry = dataset(methods=ONE)
+    runs = [
+        write_run(
+            tmp_path / f"{steps}-{place}",
+            [entry],
+            says,
+            template=template,
+            tuning={**TUNING, "steps": steps},
+        )
+        for steps in (1, 2)
+        for place, template in enumerate(("a photo of a {}.", "art of a {}."))
+    ]
+    tables = write_report(runs, tmp_path / "out").report.prompt_tables
+    assert [len(table.rows) for table in tables] == [2, 2]
+    assert len({table.key for table in tables}) == 2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import dataset, write_run
+from handmade import TUNING, dataset, write_run
 from PIL import Image
 
 from dtpt.report import Contender, WrittenReport, gather, write_report
@@ -45,13 +45,13 @@ def test_each_set_shows_the_weight_that_the_others_choose(tmp_path: Path) -> Non
         (condition,) = gathered.conditions
         chosen = mistaken_contenders(condition)
         assert chosen["pets"] == Contender("d-tpt", 1e5)
-        worst = worst_mistakes(gathered, condition)
+        worst = worst_mistakes(condition)
     assert {m.lambda_ for m in worst if m.dataset == "pets"} == {1e5}
 
 
 def test_the_most_confident_mistakes_come_first(five_methods) -> None:
     (condition,) = five_methods.conditions
-    found = worst_mistakes(five_methods, condition)
+    found = worst_mistakes(condition)
     confidences = [mistake.confidence for mistake in found]
     assert confidences == sorted(confidences, reverse=True)
     assert len(found) == 12
@@ -76,3 +76,19 @@ def test_pictures_of_mistakes_are_embedded_where_the_data_are(tmp_path: Path) ->
     uri = _picture(loaded, loaded.samples[0].id)
     assert uri.startswith("data:image/jpeg;base64,")
     assert _picture(loaded, "no such picture") == ""
+
+
+def test_mistakes_under_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
+    entry = dataset(methods=(("tpt", None),))
+    runs = [
+        write_run(
+            tmp_path / str(steps),
+            [entry],
+            lambda cell, index, sure=sure: (False, sure),
+            tuning={**TUNING, "steps": steps},
+        )
+        for steps, sure in ((1, 0.6), (2, 0.9))
+    ]
+    with gather(runs) as gathered:
+        found = [{m.confidence for m in worst_mistakes(c)} for c in gathered.conditions]
+    assert found == [{0.6}, {0.9}]

@@ -25,6 +25,7 @@ from dtpt.report.tables.means import family_table, prompt_table, set_table
 from dtpt.report.tables.pooled import difference_tables, pooled_table
 from dtpt.report.tables.table import COLUMNS, Table
 from dtpt.report.verdict import Verdict, verdicts
+from dtpt.runs.exports import safe_name
 
 
 @dataclass(frozen=True)
@@ -137,21 +138,7 @@ def compose(
     """
     chosen = resampling or Resampling()
     conditions = gathered.conditions
-    prefixes = [f"c{i}-" if len(conditions) > 1 else "" for i in range(1, len(conditions) + 1)]
-    parts = tuple(
-        _part(
-            gathered,
-            condition,
-            comparisons,
-            prefix=prefix,
-            resampling=chosen,
-            intervals=intervals,
-            data_root=data_root,
-        )
-        for condition, comparisons, prefix in zip(
-            conditions, compare_conditions(conditions, chosen), prefixes, strict=True
-        )
-    )
+    parts = _parts(conditions, chosen, intervals=intervals, data_root=data_root)
     return Report(
         title=title or _title(conditions),
         gathered=gathered,
@@ -173,8 +160,29 @@ def compose(
     )
 
 
+def _parts(
+    conditions: Sequence[Condition],
+    resampling: Resampling,
+    *,
+    intervals: bool,
+    data_root: Path | None,
+) -> tuple[ConditionReport, ...]:
+    prefixes = [f"c{i}-" if len(conditions) > 1 else "" for i in range(1, len(conditions) + 1)]
+    compared = compare_conditions(conditions, resampling)
+    return tuple(
+        _part(
+            condition,
+            comparisons,
+            prefix=prefix,
+            resampling=resampling,
+            intervals=intervals,
+            data_root=data_root,
+        )
+        for condition, comparisons, prefix in zip(conditions, compared, prefixes, strict=True)
+    )
+
+
 def _part(
-    gathered: Gathered,
     condition: Condition,
     comparisons: tuple[FamilyComparison, ...],
     *,
@@ -204,7 +212,7 @@ def _part(
         sets=_set_tables(condition, prefix=prefix, draws=draws, intervals=intervals),
         figures=tuple(run_figures(condition, means, prefix=prefix)),
         promises=promise_report(condition, prefix=prefix),
-        mistakes=tuple(worst_mistakes(gathered, condition, data_root=data_root)),
+        mistakes=tuple(worst_mistakes(condition, data_root=data_root)),
         mistakes_of=_mistakes_of(condition),
         rows=tuple(
             (
@@ -252,10 +260,12 @@ def _mistakes_of(condition: Condition) -> str:
 
 def _prompt_tables(conditions: Sequence[Condition], draws: CellDraws) -> list[Table]:
     found = []
-    for fingerprint in dict.fromkeys(condition.fingerprint for condition in conditions):
-        mine = [condition for condition in conditions if condition.fingerprint == fingerprint]
+    alike: dict[tuple[str, ...], list[Condition]] = {}
+    for condition in conditions:
+        alike.setdefault((condition.fingerprint, *condition.unusual), []).append(condition)
+    for (fingerprint, *unusual), mine in alike.items():
         for family in dict.fromkeys(family for c in mine for family in c.families):
-            key = f"prompts-{family}-{fingerprint[:8]}"
+            key = safe_name("-".join(("prompts", family, fingerprint[:8], *unusual)))
             table = prompt_table(mine, family, key=key, draws=draws)
             found += [table] if table is not None else []
     return found

@@ -11,7 +11,7 @@ from PIL import Image
 from dtpt.data import Dataset, load_dataset
 from dtpt.errors import DtptError
 from dtpt.report.chosen_weights import chosen_contender
-from dtpt.report.gathering.scored_cells import Condition, Contender, Gathered, Source
+from dtpt.report.gathering.scored_cells import Condition, Contender, Source
 from dtpt.runs.spec import Cell
 
 SIDE = 264  # pixels of the longer side: twice the size on the page, for sharp screens
@@ -61,7 +61,7 @@ def mistaken_contenders(condition: Condition) -> dict[str, Contender]:
 
 
 def worst_mistakes(
-    gathered: Gathered, condition: Condition, *, count: int = 12, data_root: Path | None = None
+    condition: Condition, *, count: int = 12, data_root: Path | None = None
 ) -> list[Mistake]:
     """Return the most confident mistakes of a condition's shown method under its first seed.
 
@@ -72,12 +72,9 @@ def worst_mistakes(
         for name, contender in mistaken_contenders(condition).items()
     }
     found: list[Mistake] = []
-    for source in gathered.sources:
-        if source.spec.model.fingerprint != condition.fingerprint:
-            continue
+    for source in condition.sources:
         for cell in source.run.select(seed=condition.seeds[0]):
-            is_wanted = (cell.dataset, cell.method, cell.lambda_) in wanted
-            if is_wanted and cell.template == condition.template:
+            if (cell.dataset, cell.method, cell.lambda_) in wanted:
                 found += _of_cell(source, cell, count=count)
     unique = {(m.dataset, m.sample): m for m in found}
     ranked = sorted(unique.values(), key=lambda m: (-m.confidence, m.dataset, m.sample))[:count]

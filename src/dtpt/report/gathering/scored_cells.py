@@ -15,6 +15,7 @@ from dtpt.runs.reading import Run
 from dtpt.runs.rows import Columns
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import DatasetSpec, RunSpec, method_label
+from dtpt.tuning.settings import TuningSettings
 
 RECORD = (
     "sample",
@@ -169,10 +170,19 @@ class Condition:
 
     @property
     def title(self) -> str:
-        """Model, prompt, and that there is a trained context or less precision, for headings."""
+        """Model, prompt, that there is a trained context, and unusual settings, for headings."""
         context = " with trained context" if self.context else ""
-        precision = "" if self.precision == "float32" else f", {self.precision}"
-        return f"{self.model}, “{self.template}”{context}{precision}"
+        return ", ".join((self.model, f"“{self.template}”{context}", *self.unusual))
+
+    @property
+    def unusual(self) -> tuple[str, ...]:
+        """The settings that are not the default, in words: `steps 2`, `float16`."""
+        found = [
+            f"{name.replace('_', ' ')} {self.tuning[name]}"
+            for name, field in TuningSettings.model_fields.items()
+            if name in self.tuning and self.tuning[name] != field.default
+        ]
+        return (*found, *([] if self.precision == "float32" else [self.precision]))
 
     @property
     def families(self) -> tuple[str, ...]:

@@ -279,6 +279,7 @@ def _mean_caption(condition: Condition, sets: Sequence[str]) -> str:
     what = f"Mean over {len(sets)} data sets" if len(sets) > 1 else set_title(sets[0])
     text = f"{what}, {condition.size_text(sets)}, prompt “{condition.template}”"
     text += " with a trained context" if condition.context else ""
+    text = ", ".join((text, *condition.unusual))
     if len(condition.seeds) < 2:
         return f"{text}, seed {condition.seeds[0]}."
     seeds = ", ".join(str(seed) for seed in condition.seeds)
