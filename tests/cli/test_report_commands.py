@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from handmade import dataset, random_says, write_run
 
+from dtpt.cli import demo
 from dtpt.cli.demo import DemoFlags, demo_options
 
 
@@ -134,6 +135,15 @@ def test_the_demo_takes_the_weight_that_the_recorded_run_chooses() -> None:
         "d-tpt@1e+07",
     ]
     assert "d-tpt@1e6" in demo_options(DemoFlags()).method
+
+
+def test_the_record_of_one_model_is_not_shown_for_another(monkeypatch, tmp_path) -> None:
+    made = {}
+    monkeypatch.setattr(demo, "_evaluate", lambda flags, record: tmp_path)
+    monkeypatch.setattr(demo, "_report", lambda flags, folder, record: made.update(record=record))
+    for name in ("pocket", "RN50/openai"):
+        demo._demonstrate(DemoFlags(model=name))
+        assert (made["record"] is not None) == (name == "pocket")
 
 
 def test_recording_belongs_to_the_full_demo(dtpt, tmp_path) -> None:

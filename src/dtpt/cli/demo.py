@@ -83,11 +83,9 @@ def demo(*, flags: DemoFlags | None = None, as_json: AsJson = False) -> None:
 
 def _demonstrate(flags: DemoFlags) -> "WrittenReport | None":
     """Run, report and compare with the record; return the report, if one was made."""
-    from dtpt.report.recorded import load_record
-
     started, written = time.monotonic(), None
     _check_flags(flags)
-    record = load_record()
+    record = record_of(demo_options(flags).model)
     if flags.from_run is None:
         folder = _evaluate(flags, record)
         written = _report(flags, folder, record=record)
@@ -99,6 +97,19 @@ def _demonstrate(flags: DemoFlags) -> "WrittenReport | None":
         _show_record(record)
     print(f"Done in {time.monotonic() - started:.0f} seconds.")
     return written
+
+
+def record_of(model: str) -> "Record | None":
+    """Return the recorded run if it is one of this model: of others it says nothing.
+
+    Example:
+        >>> record_of("RN50/openai") is None
+        True
+    """
+    from dtpt.report.recorded import load_record
+
+    record = load_record()
+    return record if record is not None and record.model == model else None
 
 
 def demo_options(flags: DemoFlags, record: "Record | None" = None) -> EvalOptions:
@@ -157,6 +168,7 @@ def _announce(options: EvalOptions, *, full: bool) -> None:
 
 def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> "WrittenReport":
     from dtpt.cli.report import show_report
+    from dtpt.clip.loading.names import EMBEDDED
     from dtpt.report import write_report
 
     options = demo_options(flags, record)
@@ -166,7 +178,7 @@ def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> "Writ
         extra=[_mosaic(options)],
         fitted=record.fitted if record and not flags.full else None,
         recorded=None if flags.full else record,
-        note=NOT_CLIP,
+        note=NOT_CLIP if options.model == EMBEDDED else "",
         title=f"{options.model} on emoji, in colour and as line art",
     )
     show_report(written)
@@ -210,5 +222,5 @@ def _mosaic(options: EvalOptions) -> "CaptionedFigure":
     from dtpt.report.figures.view_figure import mosaic_figure
 
     dataset = load_dataset(options.dataset[0]).limited(1)
-    model = load_model(options.model)
+    model = load_model(options.model, device=options.device)
     return mosaic_figure(model, dataset, views=options.views, seed=options.seed[0])
