@@ -1,13 +1,15 @@
 """The commands that a report prints give the runs they came from."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from handmade import FIVE, SHIFTED, TUNING, dataset, write_run
 
 from dtpt.methods import resolve_method
 from dtpt.report import Contender, gather
-from dtpt.report.repeat_commands import method_words, row_command, run_command
+from dtpt.report.comparison import Resampling
+from dtpt.report.repeat_commands import method_words, report_command, row_command, run_command
 from dtpt.runs.spec import MethodSpec
 
 
@@ -119,3 +121,20 @@ def test_as_many_failures_as_there_were_are_let_pass(tmp_path, failed, allowed) 
     words = shlex.split(run_command(source))
     found = float(words[words.index("--max-failures") + 1]) if "--max-failures" in words else None
     assert found == allowed
+
+
+def test_the_report_is_made_again_with_its_own_options(five_methods) -> None:
+    sources = five_methods.sources
+    plain = report_command(sources, Path("out"), resampling=Resampling())
+    assert plain == f"dtpt report {sources[0].folder} --output out"
+    own = report_command(
+        sources,
+        Path("out"),
+        resampling=Resampling(resamples=50, level=0.9),
+        intervals=True,
+        analysed=True,
+        data_root=Path("/my data"),
+    )
+    assert own.removeprefix(plain) == (
+        " --analysis ANALYSIS-FILE --intervals --resamples 50 --level 0.9 --data-root '/my data'"
+    )

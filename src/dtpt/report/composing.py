@@ -151,7 +151,14 @@ def compose(
         analysis_figures=tuple(analysis_figures(analysis)) if analysis else (),
         commands=(
             *dict.fromkeys(run_command(source) for source in gathered.sources),
-            report_command(gathered.sources, output),
+            report_command(
+                gathered.sources,
+                output,
+                resampling=chosen,
+                intervals=intervals,
+                analysed=analysis is not None,
+                data_root=data_root,
+            ),
         ),
         date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         version=_version(),

@@ -8,6 +8,7 @@ from pathlib import Path
 from dtpt.data.families import family_protocol
 from dtpt.errors import DtptError
 from dtpt.methods import resolve_method
+from dtpt.report.comparison import Resampling
 from dtpt.report.gathering.scored_cells import Condition, Contender, Source
 from dtpt.runs.options import EvalOptions, flag
 from dtpt.runs.spec import LATER, DatasetSpec, MethodSpec, RunSpec
@@ -37,10 +38,25 @@ def row_command(condition: Condition, sets: Sequence[str], *, contender: Contend
     return shlex.join(parts)
 
 
-def report_command(sources: Sequence[Source], output: Path) -> str:
-    """Return the `dtpt report` that makes this report again."""
+def report_command(
+    sources: Sequence[Source],
+    output: Path,
+    *,
+    resampling: Resampling,
+    intervals: bool = False,
+    analysed: bool = False,
+    data_root: Path | None = None,
+) -> str:
+    """Return the `dtpt report` that makes this report again; who `analysed` knows the file."""
     folders = dict.fromkeys(str(source.folder) for source in sources)
-    return shlex.join(["dtpt", "report", *folders, "--output", str(output)])
+    parts = ["dtpt", "report", *folders, "--output", str(output)]
+    parts += ["--analysis", "ANALYSIS-FILE"] if analysed else []
+    parts += ["--intervals"] if intervals else []
+    for name in ("resamples", "level", "seed"):
+        value = getattr(resampling, name)
+        parts += [flag(name), str(value)] if value != getattr(Resampling(), name) else []
+    parts += ["--data-root", str(data_root)] if data_root is not None else []
+    return shlex.join(parts)
 
 
 def _shared(model: str, template: str, *, context: str | None) -> list[str]:
