@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,6 +38,13 @@ def chosen(pictures, tmp_path_factory):
 @pytest.fixture(scope="module")
 def study(chosen, tiny_clip, pictures):
     return study_basis(chosen, model=tiny_clip, datasets=[pictures])
+
+
+def test_what_is_odd_about_the_pictures_stands_in_the_study(chosen, study, tiny_clip, pictures):
+    odd = replace(pictures, remarks=("Two files are no pictures.",))
+    again = study_basis(chosen, model=tiny_clip, datasets=[odd])
+    assert again.origin.remarks == (*tiny_clip.remarks, "Two files are no pictures.")
+    assert again.families == study.families
 
 
 def test_cosines_stay_and_so_do_the_answers(study):

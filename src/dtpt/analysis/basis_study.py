@@ -22,7 +22,7 @@ from dtpt.analysis.basis_crew import answer_in_processes
 from dtpt.analysis.basis_options import BasisOptions
 from dtpt.analysis.estimates import Estimate, differences, estimates
 from dtpt.analysis.files import prepare_folder
-from dtpt.analysis.study_runs import StudyOrigin
+from dtpt.analysis.study_runs import StudyOrigin, origin_of
 from dtpt.data.families import family_title
 from dtpt.errors import RunError
 from dtpt.files import open_regular, write_atomically
@@ -238,19 +238,12 @@ def _summarise(
     found: Sequence[tuple[Task, BasisAnswers]], setup: Setup, options: BasisOptions
 ) -> BasisStudy:
     weights = tuple(dict.fromkeys(options.weights))
-    spec = setup.spec
+    of_sets = (text for task in setup.tasks for text in task.dataset.remarks)
     families: dict[str, list[tuple[Task, BasisAnswers]]] = {}
     for task, answers in found:
         families.setdefault(task.dataset.family, []).append((task, answers))
     return BasisStudy(
-        origin=StudyOrigin(
-            spec.code_version,
-            spec.model.name,
-            spec.model.fingerprint,
-            spec.seeds,
-            spec.template,
-            (),
-        ),
+        origin=origin_of(setup.spec, [*setup.model.remarks, *of_sets]),
         weights=weights,
         datasets=tuple(_facts(task, answers, count=len(weights)) for task, answers in found),
         families=tuple(

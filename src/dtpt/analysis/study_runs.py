@@ -5,7 +5,7 @@ A study that asks what a setting does is a few runs that differ in this setting.
 from the cache.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from dtpt.metrics import PooledPredictions, Predictions, pool
 from dtpt.runs import evaluate
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.rows import Columns
-from dtpt.runs.spec import Cell
+from dtpt.runs.spec import Cell, RunSpec
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -111,7 +111,9 @@ def run_parts(
             chosen = part_options(options, part)
             run = evaluate(chosen, model=model, datasets=datasets)
             runs[part.name] = stack.enter_context(run)
-        return origin_of(list(runs.values())), pool_by_family(runs)
+        stored = list(runs.values())
+        remarks = (text for run in stored for text in run.remarks())
+        return origin_of(stored[0].spec, remarks), pool_by_family(runs)
 
 
 def part_options(options: EvalOptions, part: Part) -> EvalOptions:
@@ -129,17 +131,15 @@ def part_options(options: EvalOptions, part: Part) -> EvalOptions:
     return EvalOptions(**{**shared, **changes})
 
 
-def origin_of(runs: "Sequence[Run]") -> StudyOrigin:
-    """Say where the numbers of some runs come from."""
-    spec = runs[0].spec
-    remarks = dict.fromkeys(text for run in runs for text in run.remarks())
+def origin_of(spec: RunSpec, remarks: Iterable[str]) -> StudyOrigin:
+    """Say where the numbers of a study come from; every remark once."""
     return StudyOrigin(
         code_version=spec.code_version,
         model=spec.model.name,
         fingerprint=spec.model.fingerprint,
         seeds=spec.seeds,
         template=spec.template,
-        remarks=tuple(remarks),
+        remarks=tuple(dict.fromkeys(remarks)),
     )
 
 
