@@ -245,3 +245,19 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_the_work(pictures, tmp_p
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="another --output"):
         app(["analyze", "--dataset", pictures.name, "--output", str(tmp_path / "file" / "out")])
+
+
+def test_a_trained_context_of_any_length_can_be_analysed(tiny_clip, pictures, tmp_path):
+    file = tmp_path / "context.pt"
+    torch.save({"ctx": torch.zeros(2, tiny_clip.config.text.width)}, file)
+    chosen = options(pictures, tmp_path, method=("tpt",), context=file)
+    (entry,) = analyse(chosen, model=tiny_clip, datasets=[pictures]).datasets
+    assert entry.template == "x x {}."
+    with pytest.raises(RunError, match="stands instead of a template"):
+        analyse(chosen, templates=["a {}."], model=tiny_clip, datasets=[pictures])
+
+
+def test_a_weight_that_only_a_run_finds_is_refused_with_the_remedy(tiny_clip, pictures, tmp_path):
+    chosen = options(pictures, tmp_path, method=("d-tpt@auto",))
+    with pytest.raises(RunError, match=r"d-tpt@auto=0.9: .* Give it \(d-tpt@LAMBDA\)"):
+        analyse(chosen, model=tiny_clip, datasets=[pictures])

@@ -22,7 +22,7 @@ from dtpt.analysis.basis_crew import answer_in_processes
 from dtpt.analysis.basis_options import BasisOptions
 from dtpt.analysis.estimates import Estimate, differences, estimates
 from dtpt.analysis.files import prepare_folder
-from dtpt.analysis.study_runs import StudyOrigin, origin_of
+from dtpt.analysis.study_runs import StudyOrigin, check_weights, origin_of
 from dtpt.data.families import family_title
 from dtpt.errors import RunError
 from dtpt.files import open_regular, write_atomically
@@ -145,6 +145,7 @@ def study_basis(
     folder = options.output / "answers"
     prepare_folder(folder)
     setup = prepare(_without_weights(options), model=model, datasets=datasets)
+    check_weights(setup.tasks)
     found = []
     with ExitStack() as stack:
         told = make_reporter(quiet=options.quiet)

@@ -23,6 +23,7 @@ from dtpt.analysis.results import (
 from dtpt.analysis.scatter import dispersion_scatter
 from dtpt.analysis.scores import NO_IDD, NO_TDD, without_dominant
 from dtpt.analysis.sensitivity import MASKED, sensitivity
+from dtpt.analysis.study_runs import check_weights
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.resolve import STATIC
@@ -65,13 +66,16 @@ def analyse(
     if len(options.seed) != 1:
         seeds = ", ".join(map(str, options.seed))
         raise RunError(f"An analysis has one seed, not {seeds}: run it once for each.")
+    if templates and options.context is not None:
+        raise RunError("A trained context stands instead of a template: drop one of the two.")
     setup = prepare(options, model=model, datasets=datasets)
+    check_weights(setup.tasks)
     shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
     resources = resources_here(setup, options)
     found: list[DatasetAnalysis] = []
     try:
         with torch_threads(resources.threads):
-            for template in dict.fromkeys(templates or (options.template,)):
+            for template in dict.fromkeys(templates or (setup.spec.template,)):
                 order = work_order(_with_template(setup, template), options, resources=resources)
                 with closing(Replica(order, model=setup.model)) as replica:
                     for index, task in enumerate(setup.tasks):

@@ -17,11 +17,13 @@ from dtpt.runs import evaluate
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.rows import Columns
 from dtpt.runs.spec import Cell, RunSpec
+from dtpt.runs.weights import is_open
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
     from dtpt.data import Dataset
     from dtpt.runs import Run
+    from dtpt.runs.setup import Task
 
 COLUMNS = ("sample", "correct", "confidence", "p_label", "sum_squares")
 
@@ -129,6 +131,21 @@ def part_options(options: EvalOptions, part: Part) -> EvalOptions:
     }
     shared = {name: getattr(options, name) for name in EvalOptions.model_fields}
     return EvalOptions(**{**shared, **changes})
+
+
+def check_weights(tasks: "Sequence[Task]") -> None:
+    """Refuse methods whose λ is found by a run only, where a study makes none.
+
+    Raises:
+        RunError: the message names the first of them.
+    """
+    for method in (method for task in tasks for method in task.methods):
+        if is_open(method):
+            plain = method.name.partition("@")[0]
+            raise RunError(
+                f"{method.name}: this study looks for no lambda. Give it ({plain}@LAMBDA); "
+                "`dtpt eval` finds and prints one."
+            )
 
 
 def origin_of(spec: RunSpec, remarks: Iterable[str]) -> StudyOrigin:
