@@ -70,6 +70,13 @@ def test_compare_takes_what_was_run(dtpt, tmp_path, methods, first, second) -> N
     assert {(one["first"], one["second"]) for one in found} == {(first, second)}
 
 
+def test_one_method_is_nothing_to_choose_from(dtpt, tmp_path) -> None:
+    run = write_run(tmp_path, [dataset(methods=[("tpt", None)])], random_says())
+    done = dtpt("methods", "--compare", run)
+    assert done.returncode == 2
+    assert "there is nothing to choose from" in done.stderr
+
+
 def test_names_are_whole_at_80_columns(five_method_run) -> None:
     from rich.console import Console
 

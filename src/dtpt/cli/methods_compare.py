@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 def compare_methods(run: Path, *, as_json: bool) -> None:
     """Print what every method of a run gives and costs, pooled by family."""
     from dtpt.cli.output import wide_console
+    from dtpt.errors import ReportError
+    from dtpt.files import printable
     from dtpt.report import gather
     from dtpt.report.choosing import choices, seconds_per_picture
     from dtpt.report.comparison import compare_families
@@ -24,6 +26,11 @@ def compare_methods(run: Path, *, as_json: bool) -> None:
     found = [
         (condition, choices(condition, compare_families(condition))) for condition in conditions
     ]
+    if not any(families for _, families in found):
+        raise ReportError(
+            f"{printable(run)} has no two methods that answered all pictures of the same sets: "
+            "there is nothing to choose from. Finish `dtpt eval`, or run more methods."
+        )
     if as_json:
         rows = [choice.record() for _, families in found for c in families.values() for choice in c]
         print(json.dumps({"seconds_per_picture": seconds, "methods": rows}, indent=2))

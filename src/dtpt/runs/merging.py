@@ -36,8 +36,8 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
         missing = _describe_missing(run, shards)
         run.close()
         raise RunError(
-            f"{folder}: joined {len(shards)} shards, but rows are missing ({missing}). Finish the "
-            "shards and merge again, or use --partial."
+            f"{folder}: all shards there are ({len(shards)}) were joined, but rows are missing "
+            f"({missing}). Finish the shards and merge again, or use --partial."
         )
     return run
 
