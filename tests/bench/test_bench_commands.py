@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from dtpt.bench.options import method_names, whole_numbers
 from dtpt.bench.tuning import Case
 from dtpt.cli.bench import app
 from dtpt.clip.model import VIEWS_PER_BATCH
+from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import BenchmarkError, UnknownName
 from dtpt.methods import PAPER_METHODS
 from dtpt.tuning.encoder import CHUNK_TOKENS
@@ -30,17 +32,24 @@ def printed(capsys, monkeypatch, tiny_clip):
     return run
 
 
-def test_views_print_three_figures_and_the_machine(printed):
-    words = ("views", "--size", 32, "--views", 4, "--repeat", 1)
+def test_views_print_both_times_of_each_size_and_the_machine(printed):
+    words = ("views", "--size", "32,130", "--views", 4, "--repeat", 1)
     found = json.loads(printed(*words, "--json"))
-    assert found["views_per_second"] > 0
-    assert found["plain_views_per_second"] > 0
-    assert found["ratio"] == pytest.approx(
-        found["views_per_second"] / found["plain_views_per_second"]
-    )
-    assert (found["size"], found["views"], found["picture"]) == (32, 4, [128, 128])
+    small, large = found["rows"]
+    assert (small["size"], small["views"], small["picture"]) == (32, 4, [128, 128])
+    assert (large["size"], large["views"], large["picture"]) == (130, 4, [500, 375])
+    for row in (small, large):
+        assert row["ratio"] == pytest.approx(row["plain_seconds"] / row["seconds"])
+        assert row["views_per_second"] == pytest.approx(4 / row["seconds"])
+        assert row["plain_views_per_second"] == pytest.approx(4 / row["plain_seconds"])
     assert found["machine"]["threads"] == 1
-    assert "views/s at 32 pixels" in printed(*words)
+    assert found["repeat"] == 1
+    assert re.search(r"32 pixels of a 128×128 picture: plain .* ms .* ours .* ms", printed(*words))
+
+
+def test_views_of_64_pixels_are_those_of_the_embedded_model():
+    config = json.loads((files("dtpt") / "pocket" / "dtpt_config.json").read_text("utf-8"))
+    assert Preprocess.model_validate(config["preprocess"]) == Preprocess.openai(64)
 
 
 def test_rows_take_the_bytes_that_the_documentation_says(printed):

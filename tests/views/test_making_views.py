@@ -7,11 +7,14 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
+from dtpt.views.plain import plain_views
 from dtpt.views.randomness import AUGMIX_NUMBERS, CROP_NUMBERS, NUMBERS_PER_VIEW, view_numbers
 
 SETTING = Preprocess.openai(32)
@@ -178,3 +181,27 @@ def test_making_views_imports_neither_torch_nor_torchvision():
         "import sys, dtpt.views; sys.exit(any(m in sys.modules for m in ('torch', 'torchvision')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    width=st.integers(1, 90),
+    height=st.integers(1, 90),
+    mode=st.sampled_from(["RGB", "L", "P"]),
+    size=st.sampled_from([1, 2, 5, 16, 33]),
+    count=st.integers(2, 40),
+    augmix=st.booleans(),
+    seed=st.integers(0, 2**64),
+)
+@example(width=700, height=1, mode="RGB", size=16, count=12, augmix=True, seed=0)
+@example(width=2500, height=1900, mode="L", size=33, count=5, augmix=True, seed=1)
+@example(width=40, height=30, mode="P", size=230, count=4, augmix=True, seed=2)
+def test_any_picture_gives_the_peers_views(width, height, *, mode, size, count, augmix, seed):
+    """The peers' way goes through Pillow and torch alone; only its order of rounding differs."""
+    image, setting = picture(width, height).convert(mode), Preprocess.openai(size)
+    recipe = ViewRecipe(count=count, augmix=augmix)
+    ours = views(seed=seed, count=count, augmix=augmix, image=image, setting=setting)
+    plain = plain_views(
+        image.convert("RGB"), recipe=recipe, seed=seed, image_id="a", preprocessing=setting
+    )
+    assert abs(ours - plain.numpy()).max() <= (2e-6 if augmix else 0)

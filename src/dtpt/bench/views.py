@@ -1,10 +1,13 @@
-"""`dtpt bench views`: views per second of `make_views` and of the peers' recipe, on one core."""
+"""`dtpt bench views`: how fast `make_views` and the peers' recipe make views, on one core."""
 
 import json as json_format
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
-from dtpt.bench.machine import Machine, describe_machine, torch_threads
-from dtpt.bench.options import Json, Repeat
+from cyclopts import Parameter
+
+from dtpt.bench.machine import describe_machine, torch_threads
+from dtpt.bench.options import Json, Repeat, whole_numbers
 from dtpt.bench.timing import in_turns
 
 PHOTOGRAPH = (500, 375)
@@ -14,57 +17,64 @@ DRAWS = ("a", "b", "c", "d")  # what an AugMix view costs depends on its draws: 
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """How many views one core makes per second of processor time, and in which setting.
+class Row:
+    """What the views of one picture take one core, in processor time.
 
     Attributes:
-        plain_views_per_second: The peers' way.
-        views_per_second: Ours.
-        ratio: Ours divided by the peers'.
-        views: Per picture, the original included.
         size: Side of a view in pixels.
         picture: Width and height of the picture in pixels.
-        repeat: How often each way was measured.
-        machine: On which.
+        views: Per picture, the original included.
+        plain_seconds: The peers' way, one picture.
+        seconds: Ours.
+        plain_views_per_second: The peers' way.
+        views_per_second: Ours.
+        ratio: How many times as fast ours is.
     """
 
+    size: int
+    picture: tuple[int, int]
+    views: int
+    plain_seconds: float
+    seconds: float
     plain_views_per_second: float
     views_per_second: float
     ratio: float
-    views: int
-    size: int
-    picture: tuple[int, int]
-    repeat: int
-    machine: Machine
 
 
 def bench_views(
-    *, size: int = 224, views: int = 64, repeat: Repeat = 5, json: Json = False
+    *,
+    size: Annotated[str, Parameter(help="Sides of a view in pixels, comma-separated.")] = "224,64",
+    views: int = 64,
+    repeat: Repeat = 5,
+    json: Json = False,
 ) -> None:
     """Measure how many AugMix views per second one core makes, the peers' way and ours.
 
     Both make the same views (same random draws, four sets of them), in turns, on one thread.
     Processor time is counted; the best of the repetitions counts. Ours writes into one array that
-    is kept from image to image, the peers' stacks fresh tensors, as each does in use.
+    is kept from image to image, the peers' stacks fresh tensors, as each does in use. The picture
+    has 500×375 pixels, or 128×128 for views of up to 128 pixels: the embedded model looks at 64.
 
     Args:
-        size: Side of a view in pixels; 64 is that of the embedded model.
+        size: Sides of a view in pixels, comma-separated; one row each.
         views: Number of views per picture, the original included.
         repeat: Repetitions of each way, in turns; the best counts.
         json: Print JSON.
     """
-    found = measure(size, views, repeat=repeat)
+    sides, rows = whole_numbers(size, "--size"), []
+    with torch_threads(1):
+        machine = describe_machine()
+        for side in sides:
+            rows.append(measure(side, views, repeat=repeat))
+            if not json:
+                _print(rows[-1])
     if json:
-        print(json_format.dumps(asdict(found), indent=1))
-        return
-    print(
-        f"{found.views_per_second:.0f} views/s at {size} pixels on one core; the peers' recipe "
-        f"{found.plain_views_per_second:.0f}; ratio {found.ratio:.2f}"
-    )
+        result = {"rows": [asdict(row) for row in rows], "repeat": repeat}
+        print(json_format.dumps(result | {"machine": asdict(machine)}, indent=1))
 
 
-def measure(size: int, views: int, *, repeat: int) -> Measurement:
-    """Measure both ways on one thread."""
+def measure(size: int, views: int, *, repeat: int) -> Row:
+    """Measure both ways at one size."""
     import numpy as np
 
     from dtpt.bench.inputs import photograph
@@ -84,17 +94,24 @@ def measure(size: int, views: int, *, repeat: int) -> Measurement:
         for name in DRAWS:
             make_views(image, recipe=recipe, seed=0, image_id=name, preprocessing=setting, out=kept)
 
-    with torch_threads(1):
-        machine = describe_machine()
-        times = in_turns({"plain": plain, "ours": ours}, repeat)
+    times = in_turns({"plain": plain, "ours": ours}, repeat)
     seconds = {name: own.best_processor / len(DRAWS) for name, own in times.items()}
-    return Measurement(
+    return Row(
+        size=size,
+        picture=picture,
+        views=views,
+        plain_seconds=seconds["plain"],
+        seconds=seconds["ours"],
         plain_views_per_second=views / seconds["plain"],
         views_per_second=views / seconds["ours"],
         ratio=seconds["plain"] / seconds["ours"],
-        views=views,
-        size=size,
-        picture=picture,
-        repeat=repeat,
-        machine=machine,
+    )
+
+
+def _print(row: Row) -> None:
+    width, height = row.picture
+    print(
+        f"{row.views} views at {row.size} pixels of a {width}×{height} picture: "
+        f"plain {1e3 * row.plain_seconds:.1f} ms ({row.plain_views_per_second:.0f} views/s)  "
+        f"ours {1e3 * row.seconds:.1f} ms ({row.views_per_second:.0f} views/s)  {row.ratio:.2f}x"
     )

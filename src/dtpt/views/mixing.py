@@ -38,11 +38,14 @@ def mix(
     factors, offset = _factors(mixtures, preprocessing)
     floats = scratch.words[0][0].view(np.float32)
     for view, (total, crop) in enumerate(zip(out, crops, strict=True)):
+        np.copyto(total, crop)
+        np.multiply(total, factors[view, 0], out=total)
+        np.add(total, offset, out=total)
         chains = chained[CHAINS * view : CHAINS * (view + 1)]
-        for number, picture in enumerate((crop, *chains)):
+        for picture, factor in zip(chains, factors[view, 1:], strict=True):
             np.copyto(floats, picture)
-            np.multiply(floats, factors[view, number], out=floats)
-            np.add(total if number else offset, floats, out=total)
+            np.multiply(floats, factor, out=floats)
+            np.add(total, floats, out=total)
 
 
 def _factors(
