@@ -209,11 +209,12 @@ def test_pipeline_prints_speed_and_how_busy_the_cores_are(printed, monkeypatch):
 @pytest.mark.slow
 def test_cluster_prints_the_ceiling_of_its_driver(printed):
     pytest.importorskip("ray")
-    found = json.loads(printed("cluster", "--pictures", 40, "--actors", "1", "--json"))
+    found = json.loads(printed("cluster", "--pictures=40", "--actors=1", "--rounds=1", "--json"))
     alone, one = found["rows"]
     assert (alone["actors"], one["actors"]) == (0, 1)
     assert one["rows_per_second"] == pytest.approx(5 * one["pictures_per_second"])
     assert alone["overhead_ms"] == 0
+    assert one["processor_ms"] > 0
     assert one["overhead_ms"] == pytest.approx(1000 * (one["seconds"] - alone["seconds"]) / 40)
     assert found["machine"]["cores"] >= 1
 

@@ -15,10 +15,11 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import ray._private.utils
 from ray.cluster_utils import Cluster
 from tiny_runs import TINY_OPTIONS, exported
 
@@ -70,7 +71,10 @@ def replica_processes():
 
 
 class Hazards(Silent):
-    """Removes machines and kills replicas while pictures are answered."""
+    """Removes machines and kills replicas while pictures are answered.
+
+    For each machine that goes another one comes, started by a thread that lives as long as they.
+    """
 
     def __init__(self, cluster, machines, *, removals, kills, pictures):
         self.cluster, self.machines = cluster, machines
@@ -81,7 +85,8 @@ class Hazards(Silent):
         self.dangers = {step * (k + 1): name for k, name in enumerate(dangers)}
         self.seen, self.told, self.kills, self.removals = 0, [], 0, 0
         self.by_machine = {}
-        self.builders = []
+        self.due = []
+        self.builder, self.joins = ThreadPoolExecutor(1), []
 
     def note(self, text):
         self.told.append(text)
@@ -89,17 +94,26 @@ class Hazards(Silent):
     def advance(self, title, *, replica=0):
         self.seen += 1
         self.by_machine[replica] = self.by_machine.get(replica, 0) + 1
-        danger = self.dangers.pop(self.seen, "")
-        if danger == "kill" and (victims := replica_processes()):
-            os.kill(self.generator.choice(victims), signal.SIGKILL)
-            self.kills += 1
-        elif danger == "remove" and self.machines:
-            victim = self.machines.pop(self.generator.randrange(len(self.machines)))
-            self.cluster.remove_node(victim, allow_graceful=False)
-            self.removals += 1
-            builder = threading.Thread(target=self.rebuild)
-            builder.start()
-            self.builders.append(builder)
+        if self.seen in self.dangers:
+            self.due.append(self.dangers[self.seen])
+        if self.due and self.happens(self.due[0]):
+            self.due.pop(0)
+
+    def happens(self, danger):
+        """Do harm; a replica is killed when there is one, a machine goes when another is there."""
+        if danger == "kill":
+            victims = replica_processes()
+            if victims:
+                os.kill(self.generator.choice(victims), signal.SIGKILL)
+                self.kills += 1
+            return bool(victims)
+        while len(self.machines) < 2:
+            time.sleep(0.1)
+        victim = self.machines.pop(self.generator.randrange(len(self.machines)))
+        self.cluster.remove_node(victim, allow_graceful=False)
+        self.removals += 1
+        self.joins.append(self.builder.submit(self.rebuild))
+        return True
 
     def rebuild(self):
         self.machines.append(add_machine(self.cluster))
@@ -136,6 +150,7 @@ def seconds_until_nobody_works():
 def main():
     home, (removals, kills, drivers) = Path(sys.argv[1]), map(int, sys.argv[2:5])
     began = time.monotonic()
+    ray._private.utils.set_sigterm_handler = lambda _: None  # impossible where machines are added
     cluster, machines = make_cluster()
     options = {
         **TINY_OPTIONS,
@@ -164,9 +179,9 @@ def main():
     told["replicas_left"] = len(replica_processes())
     told |= {"notes": hazards.told, "kills": hazards.kills, "removals": hazards.removals}
     told |= {"by_machine": hazards.by_machine, "answered": hazards.seen}
-    for builder in hazards.builders:
-        builder.join()
+    told["joins"] = len([join.result() for join in hazards.joins])
     cluster.shutdown()
+    hazards.builder.shutdown()
     (home / "story.json").write_text(json.dumps(told))
 
 

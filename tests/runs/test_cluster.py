@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
+import dtpt
 from dtpt.clip.loading.save import save_model
 from dtpt.runs import EvalOptions, evaluate
 
 pytest.importorskip("ray")
+SOURCE = Path(dtpt.__file__).parents[1]
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 
 
@@ -24,7 +26,7 @@ def tell(home, *, per_class, seeds, removals, kills, drivers, seconds):
     here = Path(__file__).parent
     done = subprocess.run(
         [sys.executable, here / "cluster_story.py", home, str(removals), str(kills), str(drivers)],
-        env={**os.environ, "PYTHONPATH": str(here)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, SOURCE)))},
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -39,7 +41,7 @@ def tell(home, *, per_class, seeds, removals, kills, drivers, seconds):
 def check(story, whole, *, pictures, removals, kills, drivers):
     assert story["exported"] == whole  # bit for bit, nothing lost
     assert set(map(tuple, story["counts"])) == {(pictures, 0)}
-    assert story["removals"] == removals
+    assert story["removals"] == story["joins"] == removals
     assert story["kills"] == kills
     assert story["replicas_left"] == 0
     assert len(story["drivers"]) == drivers
@@ -69,4 +71,5 @@ def test_ten_machines_go_and_ten_come(tmp_path):
     )
     check(story, whole, pictures=300, removals=10, kills=20, drivers=4)
     assert sum("left the cluster" in text for text in story["notes"]) >= 5
+    assert len(story["sessions"][-1]["machines"]) > 6  # new ones worked, too
     print({key: story[key] for key in ("seconds", "by_machine", "drivers", "notes")})

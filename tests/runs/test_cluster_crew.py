@@ -152,8 +152,7 @@ def batch(number, *names):
 def ready(crew):
     """Wait until all replicas are there."""
     crew.submit(batch(0))
-    while not isinstance(crew.collect(), Returned):
-        pass
+    crew.collect()
     while crew._mail.take(0):
         pass
     crew._events.clear()
@@ -179,14 +178,14 @@ def test_batches_wait_until_there_is_a_machine(world, make):
     crew.submit(batch(0))
     assert not crew.has_room
     world.add("a")
-    assert crew.collect() == Returned(())  # lets the scheduler fill the new machine
+    assert crew.collect() == [Returned(())]  # lets the scheduler fill the new machine
     (joined,) = world.joined
     assert joined["processor"] == world.facts.processor
     assert joined["replicas"] == 1
     assert crew.has_room
     (replica,) = world.replicas
     replica.answer()
-    answer = crew.collect()
+    (answer,) = crew.collect()
     assert (answer.place, answer.replica) == (Place(0, "p0"), "host")
 
 
@@ -290,8 +289,6 @@ def test_machines_join_in_the_middle(world, make):
     world.add("b", CPU=3.0)
     while len(world.replicas) < 4:
         crew.collect()
-    while isinstance(crew._events and crew._events[0], Returned):
-        crew.collect()
     assert crew.has_room
 
 
@@ -388,10 +385,48 @@ def test_searches_for_weights_are_done_by_one_replica(world, make):
     samples = tuple(Sample(name, 0, None) for name in "xy")
     crew.submit(Search(7, 0, 0, samples, (1,)))
     assert not crew.has_room
-    assert crew.collect() == Returned(())
+    assert crew.collect() == [Returned(())]
     (replica,) = world.replicas
     ((sent, answer),) = replica.works()
     assert sent.samples == samples
     answer.set_result([Found(7, (2.0,), pictures=2)])
     assert drain(crew) == [Found(7, (2.0,), pictures=2)]
     assert crew.has_room
+
+
+def test_machine_is_greeted_again_when_its_porter_dies(world, make):
+    described = world.facts
+    world.facts = ActorDiedError()
+    world.add("a")
+    crew = make(patience=60)
+    crew.submit(batch(0))
+    crew._fleet.look()
+    world.facts = described
+    while not world.joined:
+        crew.collect()
+    assert world.notes == []
+
+
+def test_machine_on_which_no_porter_lives_is_left_out(world, make):
+    world.facts = ActorDiedError()
+    world.add("a")
+    crew = make()
+    crew.submit(batch(0))
+    with pytest.raises(RunError, match=r"host: dtpt cannot be started there"):
+        collect_all(crew)
+    assert len(world.actors) == 3
+
+
+def test_deaths_at_start_count_only_in_a_row(world, make):
+    world.add("a")
+    crew = make(patience=60)
+    ready(crew)
+    for _ in range(4):
+        world.deadly_start = ActorDiedError()
+        world.replicas[0].fail(ActorDiedError())
+        crew._mail.take(1)  # it died
+        crew._mail.take(1)  # and the next one at its start
+        world.deadly_start = None
+        drain(crew)
+        assert len(world.replicas) == 1
+    assert world.notes == []

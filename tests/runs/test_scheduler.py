@@ -1,11 +1,12 @@
 """The scheduler against a crew that misbehaves: every picture has its rows once, or a reason."""
 
-from collections import deque
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 from tiny_runs import TINY_OPTIONS
 
+from dtpt.data import Dataset, FileRef, Sample
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, open_run
 from dtpt.runs.orders import Answered, Place, Returned, Struck
@@ -21,12 +22,13 @@ OTHER = replace(RIGHT, confidence=0.9)
 
 
 class Crew:
-    """Answers in its own way; `react` turns a (batch, item) into events."""
+    """Answers in its own way; `react` turns a (batch, item) into events, told some at a time."""
 
-    def __init__(self, react, room=3):
+    def __init__(self, react, *, room, together):
         self.react = react
+        self.together = together
         self.room = room
-        self.events = deque()
+        self.events = []
         self.batches = []
         self.most = 0
 
@@ -41,7 +43,9 @@ class Crew:
         self.most = max(self.most, len(self.events))
 
     def collect(self):
-        return self.events.popleft()
+        found = list(self.events)[: self.together]
+        del self.events[: len(found)]
+        return found
 
     def close(self):
         pass
@@ -53,14 +57,14 @@ def answered(batch, item, answer=RIGHT):
     return Answered(place, image_key=key, answers=(answer,) * len(item.methods))
 
 
-@pytest.fixture
-def world(tiny_model, pictures, tmp_path):
+@pytest.fixture(params=[1, 100], ids=["one by one", "together"])
+def world(request, tiny_model, pictures, tmp_path):
     """Runs a crew on the pictures and returns the stored run."""
     options = EvalOptions(output=tmp_path, dataset=("pictures",), **TINY_OPTIONS)
     setup = prepare(options, model=tiny_model, datasets=[pictures])
 
-    def run(react, *, batch=1, max_failures=0.5, room=3):
-        crew = Crew(react, room)
+    def run(react, *, batch=1, max_failures=0.5, room=3, reporter=None):
+        crew = Crew(react, room=room, together=request.param)
         with (
             Store(tmp_path / "run.sqlite", setup.spec) as store,
             Plan(setup, store=store, shard=Shard()) as plan,
@@ -69,7 +73,7 @@ def world(tiny_model, pictures, tmp_path):
                 plan,
                 crew,
                 store=store,
-                reporter=Silent(),
+                reporter=reporter or Silent(),
                 max_failures=max_failures,
                 batch=batch,
             ).run()
@@ -167,3 +171,70 @@ def test_too_many_failures_stop_the_run_with_what_was_done(world, tmp_path):
     with open_run(tmp_path) as run:
         assert len(run.failures()) == 4
         assert len(run.rows(method="tpt")) == 10
+
+
+class Witness(Silent):
+    """Looks, for each picture that is told as done, whether another connection finds its rows."""
+
+    def __init__(self, path):
+        self.path = path
+        self.told = 0
+
+    def advance(self, title, *, replica=0):
+        self.told += 1
+        with open_run(self.path) as run:
+            assert len(run.rows(method="tpt")) >= self.told
+
+
+def test_picture_is_told_as_done_when_its_rows_are_on_disk(world, tmp_path):
+    witness = Witness(tmp_path)
+    world(lambda batch, item: [answered(batch, item)], batch=4, room=8, reporter=witness)
+    assert witness.told == 30
+
+
+def test_error_between_pictures_leaves_whole_ones_and_the_run_goes_on(world, tmp_path):
+    reached = []
+
+    def react(batch, item):
+        reached.append(item)
+        broken = Answered(Place(batch.number, item.sample.id), answers=(RIGHT,))
+        return [answered(batch, item) if len(reached) != 13 else broken]
+
+    with pytest.raises(ValueError, match="shorter"):
+        world(react, room=10)  # too few rows stand for any bug
+    with open_run(tmp_path) as run:
+        stored = [len(run.rows(method=name)) for name in ("zero-shot", "tpt", "d-tpt")]
+        assert stored in ([10] * 3, [12] * 3)  # all of what came together, or none
+    run, _ = world(lambda batch, item: [answered(batch, item)])
+    assert run.is_complete
+
+
+class Forgetful(Crew):
+    """Answers everything and remembers nothing."""
+
+    def submit(self, batch):
+        self.events.extend(answered(batch, item) for item in batch.items)
+
+
+def peak_bytes(setup, path):
+    """Return the most memory that a run needs beside the list of its pictures."""
+    with (
+        Store(path, setup.spec) as store,
+        Plan(setup, store=store, shard=Shard()) as plan,
+    ):
+        crew = Forgetful(None, room=32, together=100)
+        tracemalloc.start()
+        try:
+            Scheduler(plan, crew, store=store, reporter=Silent(), max_failures=0.0, batch=16).run()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+def test_memory_of_the_driver_does_not_grow_with_the_data_set(tiny_model, tmp_path):
+    nothing = FileRef(tmp_path / "nothing")
+    samples = [Sample(f"{k:05d}", 0, nothing) for k in range(20_000)]
+    changed = {**TINY_OPTIONS, "method": ("zero-shot",)}
+    options = EvalOptions(output=tmp_path, dataset=("fake",), **changed)
+    setup = prepare(options, model=tiny_model, datasets=[Dataset("fake", ("cat",), samples)])
+    assert peak_bytes(setup, tmp_path / "run.sqlite") < 1_000_000  # 50 bytes for each picture

@@ -1,18 +1,18 @@
 """`dtpt bench cluster`: what the driver of a cluster can do at most, and what Ray costs a picture.
 
 The replicas do no work: they answer every picture at once with rows of a fixed content. So all time
-is the driver's: planning, messages, and the store, which waits for the disk after every picture.
-Beside it the same run with such a replica in the driver's own process, without Ray. All on this
-machine, with a Ray of its own.
+is the driver's: planning, messages, and the store, which waits for the disk once for all rows that
+have arrived together. Beside it the same run with such a replica in the driver's own process,
+without Ray. All on this machine, with a Ray of its own. The ways take turns, and the best round of
+each counts.
 """
 
 import json as json_format
 import tempfile
-import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from cyclopts import Parameter
 
 from dtpt.bench.machine import Machine, describe_machine
 from dtpt.bench.options import Json, whole_numbers
+from dtpt.bench.timing import Times, in_turns
 from dtpt.runs.orders import Answered, Batch, Event, Place, Ready, WorkOrder
 from dtpt.runs.store import Answer
 
@@ -38,7 +39,8 @@ class Ceiling:
 
     Attributes:
         actors: Replicas on the cluster; 0 for one in the driver's own process.
-        seconds: For all pictures, from the first answer to the last.
+        seconds: For all pictures, in the best round.
+        processor_ms: What a picture costs the driver's process of processor time, at best.
         pictures_per_second: Whose rows are stored.
         rows_per_second: The same in rows.
         overhead_ms: Milliseconds that a picture takes more than in the driver's own process.
@@ -46,6 +48,7 @@ class Ceiling:
 
     actors: int
     seconds: float
+    processor_ms: float
     pictures_per_second: float
     rows_per_second: float
     overhead_ms: float
@@ -56,8 +59,9 @@ class Measurement:
     """All that was measured.
 
     Attributes:
-        pictures: Of each way.
+        pictures: Of each way and round.
         batch: Pictures of a message.
+        rounds: Of each way.
         methods: Rows of a picture.
         rows: One entry for each number of actors.
         machine: On which.
@@ -65,6 +69,7 @@ class Measurement:
 
     pictures: int
     batch: int
+    rounds: int
     methods: int
     rows: tuple[Ceiling, ...]
     machine: Machine
@@ -75,11 +80,12 @@ def bench_cluster(
     pictures: Annotated[int, Parameter(help="Pictures of each way.")] = 2000,
     actors: Annotated[str, Parameter(help="Numbers of actors, comma-separated.")] = "1,2,4",
     batch: Annotated[int, Parameter(help="Pictures of a message.")] = 8,
+    rounds: Annotated[int, Parameter(help="Rounds, of which the best counts.")] = 3,
     json: Json = False,
 ) -> None:
     """Measure how many rows per second the driver of a cluster stores at most."""
     counts = whole_numbers(actors, "--actors")
-    found = measure(pictures, counts, batch=batch)
+    found = measure(pictures, counts, batch=batch, rounds=rounds)
     if json:
         print(json_format.dumps(asdict(found), indent=1))
         return
@@ -87,40 +93,46 @@ def bench_cluster(
         name = f"{row.actors} actors" if row.actors else "without Ray"
         print(
             f"{name:12} {row.pictures_per_second:8.0f} pictures/s {row.rows_per_second:8.0f} "
-            f"rows/s, {row.overhead_ms:+.2f} ms per picture"
+            f"rows/s, {row.overhead_ms:+.2f} ms per picture, {row.processor_ms:.2f} ms of the "
+            "driver's processor time"
         )
 
 
-def measure(pictures: int, counts: Sequence[int], *, batch: int = 8) -> Measurement:
+def measure(
+    pictures: int, counts: Sequence[int], *, batch: int = 8, rounds: int = 3
+) -> Measurement:
     """Measure the driver with replicas that do nothing.
 
     Args:
-        pictures: Of each way.
+        pictures: Of each way and round.
         counts: Numbers of actors.
         batch: Pictures of a message.
+        rounds: Of each way; the best one counts.
     """
     from dtpt.runs.cluster.connection import connected
 
-    with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder, ExitStack() as stack:
         setup = _setup(pictures, Path(folder))
-        alone = _timed(setup, _alone(setup), folder=Path(folder) / "0", batch=batch)
-        seconds = {0: alone}
-        with connected("ray=local", cores=max(counts)):
-            for count in counts:
-                with _crew(setup, count, batch=batch) as crew:
-                    place = Path(folder) / str(count)
-                    seconds[count] = _timed(setup, crew, folder=place, batch=batch)
-    rows = tuple(
-        Ceiling(
-            actors=count,
-            seconds=taken,
-            pictures_per_second=pictures / taken,
-            rows_per_second=len(METHODS) * pictures / taken,
-            overhead_ms=1000 * (taken - alone) / pictures,
-        )
-        for count, taken in seconds.items()
+        crews = {0: _alone(setup)}
+        stack.enter_context(connected("ray=local", cores=sum(counts)))
+        for count in counts:
+            crews[count] = stack.enter_context(_crew(setup, count, batch=batch))
+        ways = {str(count): partial(_run, setup, crews[count], batch=batch) for count in crews}
+        times = in_turns(ways, rounds)
+    rows = tuple(_ceiling(int(name), times, pictures=pictures) for name in times)
+    return Measurement(pictures, batch, rounds, len(METHODS), rows, describe_machine())
+
+
+def _ceiling(actors: int, times: Mapping[str, Times[None]], *, pictures: int) -> Ceiling:
+    taken, alone = times[str(actors)], times["0"].best
+    return Ceiling(
+        actors=actors,
+        seconds=taken.best,
+        processor_ms=1000 * taken.best_processor / pictures,
+        pictures_per_second=pictures / taken.best,
+        rows_per_second=len(METHODS) * pictures / taken.best,
+        overhead_ms=1000 * (taken.best - alone) / pictures,
     )
-    return Measurement(pictures, batch, len(METHODS), rows, describe_machine())
 
 
 def answers(batch: Batch) -> list[Event]:
@@ -159,7 +171,7 @@ class IdleReplica:
 
     def __init__(self, order: WorkOrder) -> None:
         self.order = order
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []
 
     @property
     def pending(self) -> int:
@@ -170,9 +182,10 @@ class IdleReplica:
         """Answer at once."""
         self._events.extend(answers(batch))
 
-    def next(self) -> Event:
-        """Tell an answer."""
-        return self._events.popleft()
+    def next(self) -> list[Event]:
+        """Tell the answers."""
+        events, self._events = self._events, []
+        return events
 
     def close(self) -> None:
         """Have nothing to end."""
@@ -209,7 +222,7 @@ def _alone(setup: "Setup") -> "Crew":
 
 @contextmanager
 def _crew(setup: "Setup", count: int, *, batch: int) -> Iterator["Crew"]:
-    """Open a crew of idle actors, all of which have been started."""
+    """Open a crew of so many idle actors, all of which have been started."""
     from dtpt.runs.cluster.crew import ClusterCrew
     from dtpt.runs.cluster.machines import Wishes
 
@@ -229,8 +242,8 @@ def _crew(setup: "Setup", count: int, *, batch: int) -> Iterator["Crew"]:
         crew.close()
 
 
-def _timed(setup: "Setup", crew: "Crew", *, folder: Path, batch: int) -> float:
-    """Return the seconds of a whole run."""
+def _run(setup: "Setup", crew: "Crew", *, batch: int) -> None:
+    """Plan and do a whole run in a store of its own."""
     from dtpt.runs.planning import Plan
     from dtpt.runs.progress import Silent
     from dtpt.runs.scheduler import Scheduler
@@ -238,17 +251,12 @@ def _timed(setup: "Setup", crew: "Crew", *, folder: Path, batch: int) -> float:
     from dtpt.runs.store import Store
 
     with (
-        Store(folder / "run.sqlite", setup.spec) as store,
+        tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder,
+        Store(Path(folder) / "run.sqlite", setup.spec) as store,
         Plan(setup, store=store, shard=Shard()) as plan,
     ):
         store.begin_session({})
-        began = time.perf_counter()
-        Scheduler(
-            plan,
-            crew,
-            store=store,
-            reporter=Silent(),
-            max_failures=0.0,
-            batch=batch,
-        ).run()
-        return time.perf_counter() - began
+        scheduler = Scheduler(
+            plan, crew, store=store, reporter=Silent(), max_failures=0.0, batch=batch
+        )
+        scheduler.run()

@@ -1,6 +1,5 @@
 """Crews: the replicas of a run behind one small interface, in this process or in others."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -43,8 +42,10 @@ class Crew(Protocol):
         """Give a batch, or a search for λ, to a replica."""
         ...
 
-    def collect(self) -> Event:
-        """Wait for the next event; there must be a batch whose pictures are not all done.
+    def collect(self) -> list[Event]:
+        """Wait for an event and return all that are there then, to be stored together.
+
+        There must be a batch whose pictures are not all done.
 
         Raises:
             RunError: No replica could do the work.
@@ -71,7 +72,7 @@ class InlineCrew:
         """Give the batch to the replica."""
         self._replica.add(batch)
 
-    def collect(self) -> Event:
+    def collect(self) -> list[Event]:
         """Do the work."""
         return self._replica.next()
 
@@ -102,7 +103,7 @@ class LocalCrew:
         self._order = order
         self._started = 0
         self._early_deaths = 0
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []
         self._members: list[_Member] = []
         try:
             for index in range(count):
@@ -130,7 +131,7 @@ class LocalCrew:
         with suppress(OSError):  # it died; `collect` finds out
             member.companion.pipe.send(batch)
 
-    def collect(self) -> Event:
+    def collect(self) -> list[Event]:
         """Wait for any replica."""
         while not self._events:
             ready = wait([member.companion.pipe for member in self._members])
@@ -141,7 +142,8 @@ class LocalCrew:
                     self._replace(member)
                 else:
                     self._understand(member, message)
-        return self._events.popleft()
+        events, self._events = self._events, []
+        return events
 
     def _understand(self, member: _Member, message: Any) -> None:
         if isinstance(message, Stopped):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Self
 from dtpt.data import Sample
 from dtpt.errors import ImageError, RunError
 from dtpt.runs.orders import Batch, Item
+from dtpt.runs.queries import changed_picture
 from dtpt.runs.reading import Run
 from dtpt.runs.shards import Shard, other_stores
 from dtpt.runs.spec import Cell
-from dtpt.runs.store import Store, changed_picture
+from dtpt.runs.store import Store
 
 if TYPE_CHECKING:
     from dtpt.runs.setup import Setup

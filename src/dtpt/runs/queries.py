@@ -91,3 +91,11 @@ def read_weights(connection: sqlite3.Connection) -> dict[int, Weight]:
         return {}
     query = "SELECT cell, weight, pictures FROM weights"
     return {cell: Weight(*found) for cell, *found in connection.execute(query)}
+
+
+def changed_picture(dataset: str, sample: str) -> str:
+    """Say that a picture is not the one that has rows already."""
+    return (
+        f"{dataset}: the picture {sample!r} changed since its rows were computed. Put the old "
+        "picture back, use another --output, or --fresh to start anew."
+    )

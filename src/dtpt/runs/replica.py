@@ -90,7 +90,6 @@ class Replica:
         )
         self._tuners: OrderedDict[int, Tuner] = OrderedDict()
         self._searches: deque[Search] = deque()
-        self._events: deque[Event] = deque()
 
     def _tell(self, job: Job) -> None:
         if self._working_on is not None and isinstance(job.ticket, _Ticket):
@@ -111,18 +110,16 @@ class Replica:
     @property
     def pending(self) -> int:
         """Events that are still to come, at least."""
-        return len(self._events) + len(self._searches) + self.pipeline.pending
+        return len(self._searches) + self.pipeline.pending
 
-    def next(self) -> Event:
+    def next(self) -> list[Event]:
         """Work until there is something to tell; a batch must have been added."""
         if self._searches:
-            return self._find(self._searches.popleft())
-        while not self._events:
-            seen = [self.pipeline.next()]
-            while len(seen) < self.order.batch and self.pipeline.pending:
-                seen.append(self.pipeline.next())
-            self._events.extend(self._answer(seen))
-        return self._events.popleft()
+            return [self._find(self._searches.popleft())]
+        seen = [self.pipeline.next()]
+        while len(seen) < self.order.batch and self.pipeline.pending:
+            seen.append(self.pipeline.next())
+        return list(self._answer(seen))
 
     def _answer(self, seen: Sequence[Seen]) -> Iterator[Event]:
         """Say what became of some pictures; those that can share forward passes do."""
@@ -295,4 +292,5 @@ def _answer_all(replica: Replica, pipe: "Connection[Any, Any]") -> None:
     while True:
         while not replica.pending or pipe.poll():
             replica.add(pipe.recv())
-        pipe.send(replica.next())
+        for event in replica.next():
+            pipe.send(event)

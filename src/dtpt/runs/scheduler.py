@@ -7,7 +7,7 @@ differ in nothing else. It holds the batches in work and nothing more.
 
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtpt.errors import RunError
@@ -134,14 +134,23 @@ class Scheduler:
             self._flying[Place(batch.number, item.sample.id)] = _Flight(batch, item)
         self._crew.submit(batch)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, events: Sequence[Event]) -> None:
+        """Bring what came back together into the store, then tell about it."""
+        with self._store.together():
+            stored = [done for event in events if (done := self._settle(event))]
+        for title, replica in stored:
+            self._reporter.advance(title, replica=replica)
+
+    def _settle(self, event: Event) -> tuple[str, int | str] | None:
+        """Store, repeat or give up; return the stage and replica of a picture that was stored."""
         if isinstance(event, Returned):
             for place in event.places:
                 self._repeat(place)
         elif isinstance(event, Struck):
-            self._strike(event)
+            return self._strike(event)
         elif isinstance(event, Answered):
-            self._write(event)
+            return self._write(event)
+        return None
 
     def _repeat(self, place: Place) -> None:
         """Queue a picture again, alone, so that it cannot take others with it."""
@@ -151,24 +160,24 @@ class Scheduler:
             number = -1 - place.batch if place.batch >= 0 else place.batch  # own places, no clash
             self._again.append(replace(batch, number=number, items=(flight.item,)))
 
-    def _strike(self, event: Struck) -> None:
+    def _strike(self, event: Struck) -> tuple[str, int | str] | None:
         """Try a picture on which a process died again, at most three times in all."""
         flight = self._flying.get(event.place)
         if flight is None:
-            return
+            return None
         key = (flight.batch.task, flight.batch.seed, event.place.sample)
         self._deaths[key] += 1
         if self._deaths[key] < ATTEMPTS:
             self._repeat(event.place)
-            return
+            return None
         reason = f"{ATTEMPTS} processes died while they worked on it ({event.reason})."
-        self._write(Answered(event.place, failure=reason))
+        return self._write(Answered(event.place, failure=reason))
 
-    def _write(self, event: Answered) -> None:
+    def _write(self, event: Answered) -> tuple[str, int | str] | None:
         """Store the rows of a picture; one that was answered before is dropped."""
         flight = self._flying.pop(event.place, None)
         if flight is None:
-            return
+            return None
         stage, sample = self._stages[flight.batch.task, flight.batch.seed], flight.item.sample
         cells = [stage.cells[index] for index in flight.item.methods]
         info = SampleInfo(
@@ -185,4 +194,4 @@ class Scheduler:
         else:
             self._store.write(info, dict(zip(cells, event.answers, strict=True)))
         self._store.encoded_images += event.is_new
-        self._reporter.advance(stage.title, replica=event.replica)
+        return stage.title, event.replica

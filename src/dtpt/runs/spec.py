@@ -9,6 +9,7 @@ of a data set) and the size of the whole set are recorded, but do not enter the 
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -208,6 +209,15 @@ def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
         for key in keys
         if before.get(key, absent) != after.get(key, absent)
     ]
+
+
+def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
+    """Say why a folder cannot be used for another configuration."""
+    lines = "".join(f"\n  {line}" for line in describe_difference(stored, spec))
+    return (
+        f"{path} holds a run with another configuration (there → asked for):{lines}\n"
+        "Use another --output, or --fresh to move the old run aside and start anew."
+    )
 
 
 def _flatten(spec: RunSpec) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The one truth of a run: a row per sample, method, λ, seed and template, written as it is known.
 
-All rows of one (image, seed) are one transaction. A row that succeeded is never written again; a
+All rows of one (image, seed) are in one transaction. A row that succeeded is never written again; a
 failed one is replaced when the image can be read later.
 """
 
@@ -8,9 +8,9 @@ import datetime
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from dtpt.runs.locking import lock_store
 from dtpt.runs.queries import (
     SampleRecord,
     Weight,
+    changed_picture,
     read_finished,
     read_samples,
     read_sessions,
@@ -26,7 +27,7 @@ from dtpt.runs.queries import (
     read_weights,
 )
 from dtpt.runs.schema import connect_for_writing, damaged, explained, transaction, version_of
-from dtpt.runs.spec import Cell, RunSpec, canonical_json, describe_difference
+from dtpt.runs.spec import Cell, RunSpec, canonical_json, refusal
 
 _ROW = (
     "cell, sample, status, reason, label, prediction, confidence, entropy, p_label, sum_squares, "
@@ -177,7 +178,28 @@ class Store:
         return self._connection
 
     def _transaction(self) -> AbstractContextManager[None]:
+        if self._open.in_transaction:  # inside `together`
+            return nullcontext()
         return transaction(self._open, self.path)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write everything inside in one transaction, so that the disk is waited for once.
+
+        A RunError in between leaves what was written before it; any other error undoes all.
+        """
+        refused, rows = None, self._rows
+        try:
+            with self._transaction():
+                try:
+                    yield
+                except RunError as error:
+                    refused = error
+        except BaseException:
+            self._rows = rows
+            raise
+        if refused is not None:
+            raise refused
 
     def write_classes(self, dataset: str, names: Sequence[str]) -> None:
         """Record the class names of a data set, once."""
@@ -249,7 +271,7 @@ class Store:
             )
 
     def write(self, sample: SampleInfo, answers: Mapping[Cell, Answer]) -> None:
-        """Write all rows of one (image, seed) in one transaction.
+        """Write all rows of one (image, seed), all or none.
 
         Raises:
             RunError: Rows of another picture under the same id are stored, or the disk is full.
@@ -264,12 +286,8 @@ class Store:
         self._write(sample, rows)
 
     def _write(self, sample: SampleInfo, rows: list[tuple[Any, ...]]) -> None:
-        info = (
-            *(sample.dataset, sample.id, sample.label),
-            *(sample.group, sample.image_key, sample.stamp),
-        )
         with self._transaction():
-            done = self._open.execute(_insert(_INSERT_SAMPLE, 6), info)
+            done = self._open.execute(_insert(_INSERT_SAMPLE, 6), astuple(sample))
             if done.rowcount == 0 and sample.image_key is not None:
                 self._replace_picture(sample)
             self._open.executemany(_insert(_INSERT_ROW, 15), rows)
@@ -321,13 +339,11 @@ class Store:
 
     def _check_agreement(self, source: Path) -> None:
         for question in (_CONTRADICTION, _OTHER_PICTURE):
-            found = self._open.execute(question).fetchone()
-            if found is None:
-                continue
-            raise RunError(
-                f"{source} and {self.path} contradict each other on sample {found[0]!r}: "
-                "they were computed on different machines or data; use one of them."
-            )
+            if found := self._open.execute(question).fetchone():
+                raise RunError(
+                    f"{source} and {self.path} contradict each other on sample {found[0]!r}: "
+                    "they were computed on different machines or data; use one of them."
+                )
         if version_of(self._open, "part") >= 4 and self._open.execute(_OTHER_WEIGHT).fetchone():
             raise RunError(
                 f"{source} and {self.path} found different lambdas: they were computed on "
@@ -359,23 +375,6 @@ class Store:
 
 def _insert(statement: str, columns: int) -> str:
     return statement.format(values=f"VALUES ({','.join('?' * columns)})")
-
-
-def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
-    """Say why a folder cannot be used for another configuration."""
-    lines = "".join(f"\n  {line}" for line in describe_difference(stored, spec))
-    return (
-        f"{path} holds a run with another configuration (there → asked for):{lines}\n"
-        "Use another --output, or --fresh to move the old run aside and start anew."
-    )
-
-
-def changed_picture(dataset: str, sample: str) -> str:
-    """Say that a picture is not the one that has rows already."""
-    return (
-        f"{dataset}: the picture {sample!r} changed since its rows were computed. Put the old "
-        "picture back, use another --output, or --fresh to start anew."
-    )
 
 
 def _answer_row(cell: Cell, sample: SampleInfo, *, answer: Answer) -> tuple[Any, ...]:

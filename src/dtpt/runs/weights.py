@@ -131,17 +131,15 @@ def _find_all(
         while waiting and crew.has_room:
             flying[waiting[0].number] = waiting[0]
             crew.submit(waiting.popleft())
-        event = crew.collect()
-        if isinstance(event, Found):
-            search = flying.pop(event.number, None)
-            if search is not None:
-                yield search, event
-        for place in _lost(event):
-            search = flying.pop(place.batch, None)
-            if search is not None:
-                if isinstance(event, Struck):
-                    search = _without_poison(search, place, deaths=deaths)
-                waiting.append(replace(search, number=plan.number()))
+        for event in crew.collect():
+            if isinstance(event, Found) and event.number in flying:
+                yield flying.pop(event.number), event
+            for place in _lost(event):
+                search = flying.pop(place.batch, None)
+                if search is not None:
+                    if isinstance(event, Struck):
+                        search = _without_poison(search, place, deaths=deaths)
+                    waiting.append(replace(search, number=plan.number()))
 
 
 def _lost(event: Event) -> tuple[Place, ...]:

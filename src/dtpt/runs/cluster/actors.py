@@ -82,9 +82,9 @@ class ReplicaActor:
         kept = 2 * replica.order.workers if batch is not None else 0
         if isinstance(batch, Batch):
             self._samples.update((item.sample.id, item.sample) for item in batch.items)
-        events = []
+        events: list[Event] = []
         while replica.pending > kept:
-            events.append(self._explained(replica.next()))
+            events.extend(self._explained(event) for event in replica.next())
         return events
 
     def measure(self, batches: Sequence[Batch]) -> dict[int, float]:

@@ -14,7 +14,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from dtpt.data import Sample
 from dtpt.errors import ImageError, RunError
 from dtpt.runs.cluster.actors import ReplicaActor
-from dtpt.runs.cluster.fleet import Fleet, on_machine
+from dtpt.runs.cluster.fleet import DEATHS_AT_START, Fleet, on_machine
 from dtpt.runs.cluster.goods import Goods, moved_batch, moved_order
 from dtpt.runs.cluster.machines import Wishes, order_for
 from dtpt.runs.cluster.mailbox import Mailbox
@@ -35,8 +35,8 @@ from dtpt.runs.orders import (
 
 SECONDS_TO_END = 5.0
 SECONDS_ALONE = 600.0
-DEATHS_AT_START = 3
 LOOK_SECONDS = 0.5
+MOST_EVENTS = 256  # that are stored together
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ClusterCrew:
         self._members: dict[_Member, None] = {}
         self._free: OrderedDict[_Member, None] = OrderedDict()  # with room, idle ones first
         self._backlog: deque[Batch | Search] = deque()
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []
         self._flying = 0
         self._mail = Mailbox()
         self._fleet = Fleet(
@@ -115,20 +115,25 @@ class ClusterCrew:
         else:
             self._backlog.append(batch)
 
-    def collect(self) -> Event:
+    def collect(self) -> list[Event]:
         """Wait for any replica; meanwhile machines may come and go."""
         while not self._events:
-            self._mail.take(LOOK_SECONDS)
-            self._fleet.look()
-            self._check_machines()
-        return self._events.popleft()
+            self._wait()
+        while len(self._events) < MOST_EVENTS and self._mail.take(0):
+            pass  # what has arrived meanwhile
+        events, self._events = self._events, []
+        return events
 
     def wait_for(self, replicas: int) -> None:
         """Wait until so many replicas are ready."""
         while sum(member.is_ready for member in self._members) < replicas:
-            self._mail.take(LOOK_SECONDS)
-            self._fleet.look()
-            self._check_machines()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Handle the next answer, and look from time to time who is there."""
+        self._mail.take(LOOK_SECONDS)
+        self._fleet.look()
+        self._check_machines()
 
     def _check_machines(self) -> None:
         """Give up when no machine can work and none is likely to come."""
@@ -179,6 +184,7 @@ class ClusterCrew:
         if not machine.has_worked:
             self._welcome(machine)
         member.is_ready = True
+        machine.early_deaths = 0
         self._set_free(member)
         while self._backlog and self._free:
             self._send(next(iter(self._free)), self._backlog.popleft())

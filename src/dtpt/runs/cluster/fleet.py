@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtpt.runs.cluster.actors import Porter
@@ -21,6 +22,7 @@ from dtpt.runs.cluster.mailbox import Mailbox
 from dtpt.runs.cluster.supply import Machine, Supply, in_one_line
 
 SECONDS_BETWEEN_LOOKS = 1.0
+DEATHS_AT_START = 3
 
 
 class Fleet:
@@ -55,13 +57,14 @@ class Fleet:
         self._note = note
         self._ours = describe_here()
         self._porters: dict[str, Any] = {}
+        self._greet_again: set[Machine] = set()
         self._next_look = 0.0
         self.machines: dict[str, Machine] = {}
 
     @property
     def may_grow(self) -> bool:
         """Whether a machine that is there has not answered yet."""
-        return bool(self._porters)
+        return bool(self._porters or self._greet_again)
 
     @property
     def refusals(self) -> list[str]:
@@ -81,21 +84,29 @@ class Fleet:
                 node not in self.machines
                 and choose_share(entry["Resources"], self._wishes).replicas
             ):
-                self._greet(node, entry)
+                self._welcome(node, entry)
+        while self._greet_again:
+            self._greet(self._greet_again.pop())
 
     def _forget(self, machine: Machine) -> None:
         machine.is_gone = True
+        self._greet_again.discard(machine)
         self._porters.pop(machine.node, None)
         if not machine.refusal:
             self._note(f"{machine.name} left the cluster.")
         self._left(machine)
 
-    def _greet(self, node: str, entry: dict[str, Any]) -> None:
+    def _welcome(self, node: str, entry: dict[str, Any]) -> None:
         host = entry["NodeManagerHostname"]
         taken = {machine.name for machine in self.machines.values()}
         name = next(n for n in (host, *(f"{host}#{k}" for k in range(2, 10**6))) if n not in taken)
         machine = self.machines[node] = Machine(node, name, dict(entry["Resources"]))
-        porter = self._porters[node] = on_machine(Porter, node=node, cores=0).remote()
+        self._greet(machine)
+
+    def _greet(self, machine: Machine) -> None:
+        """Send a porter, who says what the machine is."""
+        porter = on_machine(Porter, node=machine.node, cores=0).remote()
+        self._porters[machine.node] = porter
         self._mail.when(
             porter.describe.remote().future(),
             then=partial(self._met, machine),
@@ -119,10 +130,17 @@ class Fleet:
     def _ready(self, machine: Machine) -> None:
         if not machine.is_gone:
             self._dismiss(machine)
+            machine.early_deaths = 0
             self._joined(machine)
 
     def _failed(self, machine: Machine, error: Exception) -> None:
+        """Send another porter when one died, as when the machine goes; give up after some."""
         if machine.is_gone or machine.refusal:
+            return
+        self._dismiss(machine)
+        machine.early_deaths += 1
+        if isinstance(error, RayActorError) and machine.early_deaths < DEATHS_AT_START:
+            self._greet_again.add(machine)
             return
         what = "it cannot take what it is sent" if machine.facts else "dtpt cannot be started there"
         self.refuse(machine, f"{what} ({in_one_line(error)})")

@@ -26,7 +26,7 @@ class Machine:
         share: How it is used.
         is_gone: Whether it left.
         refusal: Why it is not used; "" when it is.
-        early_deaths: Replicas that died there before they were ready.
+        early_deaths: Porters and replicas that died there in a row before they were ready.
         has_worked: Whether a replica there was ever ready.
         received: Folders there of what it was sent: the model (-1), data sets by their numbers.
     """
