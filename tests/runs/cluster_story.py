@@ -37,11 +37,11 @@ evaluate(EvalOptions(**json.loads(sys.argv[1]))).close()
 """
 
 
-def make_cluster():
+def make_head():
+    """Start a cluster whose first machine has no cores."""
     os.environ.update(QUIET)
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    return cluster, [add_machine(cluster) for _ in range(MACHINES)]
+    return Cluster(initialize_head=True, head_node_args=head)
 
 
 def add_machine(cluster):
@@ -151,7 +151,8 @@ def main():
     home, (removals, kills, drivers) = Path(sys.argv[1]), map(int, sys.argv[2:5])
     began = time.monotonic()
     ray._private.utils.set_sigterm_handler = lambda _: None  # impossible where machines are added
-    cluster, machines = make_cluster()
+    cluster = make_head()
+    machines = [add_machine(cluster) for _ in range(MACHINES)]
     options = {
         **TINY_OPTIONS,
         "model": f"local-dir:{home / 'tiny'}",

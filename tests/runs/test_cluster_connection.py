@@ -2,6 +2,8 @@
 
 import socket
 import sys
+import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +24,31 @@ def free_port():
 def test_address_where_nothing_answers_is_refused(free_port):
     with pytest.raises(RunError, match=rf"No Ray cluster answers at 127\.0\.0\.1:{free_port}"):
         check_address(f"127.0.0.1:{free_port}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_head"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False),
+        (b"", False),
+        (bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]), True),
+    ],
+)
+def test_service_that_is_no_head_is_refused(answer, is_head):
+    def serve():
+        caller, _ = server.accept()
+        with caller:
+            caller.recv(1000)
+            caller.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        expected = nullcontext() if is_head else pytest.raises(RunError, match="is not the head")
+        with expected:
+            check_address(address)
+        thread.join()
 
 
 @pytest.mark.parametrize(

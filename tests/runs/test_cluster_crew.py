@@ -23,6 +23,7 @@ from dtpt.runs.cluster import fleet as fleet_module
 from dtpt.runs.cluster.actors import Porter
 from dtpt.runs.cluster.crew import ClusterCrew
 from dtpt.runs.cluster.machines import Wishes, describe_here
+from dtpt.runs.cluster.supply import in_one_line
 from dtpt.runs.orders import (
     Answered,
     Batch,
@@ -306,7 +307,7 @@ def test_head_without_cores_is_not_used(world, make):
     [
         ({"dtpt": "0.0.1"}, r"host: it has dtpt 0\.0\.1, the driver"),
         ({"code": "other"}, "is other code than the driver's"),
-        ({"memory": 10**9}, r"too little memory is free there; .* takes 2\.0 GB"),
+        ({"memory": 10**9}, r"1\.0 GB of memory are free there, .* takes 2\.0 GB; free some"),
     ],
 )
 def test_unfit_machine_is_left_out_in_one_line(world, make, changes, words):
@@ -415,6 +416,15 @@ def test_machine_on_which_no_porter_lives_is_left_out(world, make):
     with pytest.raises(RunError, match=r"host: dtpt cannot be started there"):
         collect_all(crew)
     assert len(world.actors) == 3
+
+
+def test_end_for_want_of_memory_is_told_in_our_words():
+    error = OutOfMemoryError(
+        "Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.0.0.7) "
+        "where the task was running was 14.90GB / 15.00GB (0.99), which exceeds the memory usage "
+        "threshold of 0.95.\nRefer to the documentation."
+    )
+    assert in_one_line(error) == "memory ran out, 14.90GB of 15.00GB were in use"
 
 
 def test_deaths_at_start_count_only_in_a_row(world, make):

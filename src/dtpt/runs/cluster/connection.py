@@ -11,6 +11,7 @@ from typing import Any
 from dtpt.errors import RunError
 
 SECONDS_TO_REACH = 5.0
+SETTINGS = 4  # type of a frame of HTTP/2
 # what Ray would tell or do without being asked; inherited by what it starts here
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -75,12 +76,30 @@ def check_address(address: str) -> None:
     if found is None:
         raise RunError(f"--engine ray={address}: expected host:port, for example 10.0.0.7:6379.")
     try:
-        socket.create_connection((found[1], int(found[2])), SECONDS_TO_REACH).close()
+        with socket.create_connection((found[1], int(found[2])), SECONDS_TO_REACH) as there:
+            is_head = _speaks_http2(there)
     except (OSError, OverflowError) as error:
         raise RunError(
             f"No Ray cluster answers at {address} ({error}). Start its head there with `ray start "
             "--head --port 6379`, and give the address that this command prints."
         ) from error
+    if not is_head:
+        raise RunError(
+            f"What answers at {address} is not the head of a Ray cluster; perhaps its dashboard? "
+            "Give the address that `ray start --head` prints, usually with port 6379."
+        )
+
+
+def _speaks_http2(there: socket.socket) -> bool:
+    """Tell whether a service begins as Ray's head does, with a SETTINGS frame of HTTP/2."""
+    if os.environ.get("RAY_USE_TLS") == "1":
+        return True  # it cannot be asked in plain text
+    there.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]))
+    try:
+        header = there.recv(9, socket.MSG_WAITALL)
+    except TimeoutError:
+        return False
+    return len(header) == 9 and header[3] == SETTINGS
 
 
 def _ray() -> Any:

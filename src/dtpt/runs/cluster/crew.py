@@ -258,7 +258,9 @@ class ClusterCrew:
             slot.sample.image.key()
         except ImageError:
             return False
-        self._fleet.refuse(member.machine, f"it lacks {slot.sample.id} ({event.failure})")
+        reason = f"it lacks {slot.sample.id} ({event.failure.rstrip('.')})"
+        remedy = "complete the data there, or remove it all to be sent it"
+        self._fleet.refuse(member.machine, f"{reason}; {remedy}")
         self._leave(member.machine)
         return True
 

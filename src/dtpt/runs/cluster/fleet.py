@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtpt.runs.cluster.actors import Porter
@@ -120,8 +120,10 @@ class Fleet:
         machine.share = choose_share(machine.offered, self._wishes, memory=facts.memory)
         reason = why_unfit(facts, self._ours)
         if not reason and not machine.share.replicas:
-            needed = self._wishes.replica_bytes / 1e9
-            reason = f"too little memory is free there; a copy of the model takes {needed:.1f} GB"
+            reason = (
+                f"{(facts.memory or 0) / 1e9:.1f} GB of memory are free there, and a copy of the "
+                f"model takes {self._wishes.replica_bytes / 1e9:.1f} GB; free some"
+            )
         if reason:
             self.refuse(machine, reason)
         else:
@@ -139,7 +141,10 @@ class Fleet:
             return
         self._dismiss(machine)
         machine.early_deaths += 1
-        if isinstance(error, RayActorError) and machine.early_deaths < DEATHS_AT_START:
+        if (
+            isinstance(error, RayActorError | OutOfMemoryError)
+            and machine.early_deaths < DEATHS_AT_START
+        ):
             self._greet_again.add(machine)
             return
         what = "it cannot take what it is sent" if machine.facts else "dtpt cannot be started there"

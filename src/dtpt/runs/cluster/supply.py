@@ -1,11 +1,13 @@
 """Sending a machine what it lacks, piece by piece, while others work."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
 import ray
+from ray.exceptions import OutOfMemoryError
 
 from dtpt.runs.cluster.goods import Goods, Parcel, Segment
 from dtpt.runs.cluster.machines import MachineFacts, Share
@@ -139,6 +141,9 @@ class Supply:
 
 def in_one_line(error: BaseException) -> str:
     """Return what an error of Ray's says, short: its last line tells what was raised."""
+    if isinstance(error, OutOfMemoryError):
+        used = re.search(r"was ([\d.]+ ?\wB) / ([\d.]+ ?\wB)", str(error))
+        return "memory ran out" + (f", {used[1]} of {used[2]} were in use" if used else "")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1].partition(" Some common causes")[0] if lines else type(error).__name__
     return text.rstrip(".") if len(text) <= 200 else f"{text[:200]}…"
