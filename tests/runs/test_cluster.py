@@ -117,7 +117,7 @@ def test_unfit_machines_are_named_with_the_reason(faults):
     assert error.startswith("No machine of the cluster can work. ")
     assert "old: it has dtpt 0.0.1, the driver " in error
     assert "small: 0.2 GB of memory are free there, and a copy of the model takes 0.4 GB" in error
-    assert re.search(r"starved: [^;]* \(memory ran out, \S+ of \S+ were in use\)", error)
+    assert re.search(r"starved: [^;]* \(memory ran out, \S+ of \S+ were in use;", error)
     assert "\n" not in error
 
 

@@ -420,11 +420,12 @@ def test_machine_on_which_no_porter_lives_is_left_out(world, make):
 
 def test_end_for_want_of_memory_is_told_in_our_words():
     error = OutOfMemoryError(
-        "Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.0.0.7) "
-        "where the task was running was 14.90GB / 15.00GB (0.99), which exceeds the memory usage "
-        "threshold of 0.95.\nRefer to the documentation."
+        "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: "
+        "10.0.0.7, ID: 3eed) was 14.90GB used / 15.00GB limit (0.99)\nRefer to the documentation."
     )
-    assert in_one_line(error) == "memory ran out, 14.90GB of 15.00GB were in use"
+    assert in_one_line(error) == (
+        "memory ran out, 14.90GB of 15.00GB were in use; free some, or give fewer --replicas"
+    )
 
 
 def test_deaths_at_start_count_only_in_a_row(world, make):

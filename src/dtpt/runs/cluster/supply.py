@@ -142,8 +142,9 @@ class Supply:
 def in_one_line(error: BaseException) -> str:
     """Return what an error of Ray's says, short: its last line tells what was raised."""
     if isinstance(error, OutOfMemoryError):
-        used = re.search(r"was ([\d.]+ ?\wB) / ([\d.]+ ?\wB)", str(error))
-        return "memory ran out" + (f", {used[1]} of {used[2]} were in use" if used else "")
+        used = re.search(r"was ([\d.]+\wB) used / ([\d.]+\wB)", str(error))
+        figures = f", {used[1]} of {used[2]} were in use" if used else ""
+        return f"memory ran out{figures}; free some, or give fewer --replicas"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1].partition(" Some common causes")[0] if lines else type(error).__name__
     return text.rstrip(".") if len(text) <= 200 else f"{text[:200]}…"
