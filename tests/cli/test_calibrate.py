@@ -8,7 +8,10 @@ from promised_runs import write_probabilities
 
 from dtpt.promises import read_promise
 from dtpt.promises.scores import LOG_FLOOR, as_stored
+from dtpt.runs import open_run
 from dtpt.runs.probabilities import pack, unpack
+from dtpt.runs.queries import Weight
+from dtpt.runs.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,17 @@ def test_a_check_names_sets_as_they_are(dtpt, tmp_path):
     folder = write_probabilities(tmp_path, name="folder:my [red]pictures")
     done = dtpt("calibrate", folder, "--method", "zero-shot", "--check", 3)
     assert "folder:my [red]pictures" in done.stdout
+
+
+def test_a_weight_that_was_found_is_part_of_the_promise(dtpt, tmp_path):
+    folder = write_probabilities(tmp_path, methods=[("d-tpt@auto=0.9", None)])
+    with open_run(folder) as run:
+        spec, (cell,) = run.spec, run.cells
+    with Store(folder / "run.sqlite", spec) as store:
+        store.write_weights({cell: Weight(272099.5, 32)})
+    done = dtpt("calibrate", folder, "--method", "d-tpt@auto", "--json")
+    subject = json.loads(done.stdout)["subject"]
+    assert (subject["method"], subject["lambda"]) == ("d-tpt", 272099.5)
 
 
 def test_the_share_of_views_is_chosen_by_likelihood_on_the_part_for_the_temperature(dtpt, tmp_path):

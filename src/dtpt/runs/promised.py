@@ -130,15 +130,20 @@ def labelled(run: "Run", cell: "Cell") -> tuple[npt.NDArray[np.object_], Labelle
 
 
 def subject_of(run: "Run", cell: "Cell") -> Subject:
-    """Return what the rows of a cell are about."""
+    """Return what the rows of a cell are about.
+
+    A λ that was found for them (`@auto`) counts like one that was given: found again from other
+    pictures it would be another one.
+    """
     spec, entry = run.spec, run.spec.dataset(cell.dataset)
     method = resolve_method(cell.label, protocol=family_protocol(entry.family))
+    found = run.weights().get(cell)
     return Subject(
         model=spec.model.name,
         fingerprint=spec.model.fingerprint,
         precision=spec.precision,
-        method=cell.method,
-        lambda_=cell.lambda_,
+        method=cell.method if found is None else cell.method.partition("@")[0],
+        lambda_=cell.lambda_ if found is None else found.value,
         learning_rate=method.learning_rate,
         template=spec.template,
         context=spec.context,
