@@ -118,19 +118,34 @@ def test_another_seed_is_as_good(plain, tiny_clip):
     promised(tiny_clip, promise_for(plain), seed=5)
 
 
-def test_predict_takes_class_list_and_settings_from_the_promise(picture, tmp_path, capsys):
-    model = dtpt.load_model("pocket")
-    classifier = dtpt.Classifier(model, CLASSES, method="d-tpt@7", views=4, augmix=False)
-    made = promise_for(classifier, threshold=None)
-    named = made.subject.model_copy(update={"model": "pocket"})
-    made.model_copy(update={"subject": named}).save(tmp_path / "p.json")
+@pytest.fixture
+def predicted(picture, tmp_path, capsys):
+    """Make a promise about the embedded model, and predict with it on the command line."""
     picture.save(tmp_path / "p.png")
 
-    def predicted(**flags):
-        flags = PredictFlags(promise=str(tmp_path / "p.json"), **flags)
-        predict([tmp_path / "p.png"], flags=flags, as_json=True)
-        return json.loads(capsys.readouterr().out)
+    def make(**settings):
+        classifier = dtpt.Classifier(dtpt.load_model("pocket"), CLASSES, views=4, **settings)
+        made = promise_for(classifier, threshold=None)
+        named = made.subject.model_copy(update={"model": "pocket"})
+        made.model_copy(update={"subject": named}).save(tmp_path / "p.json")
 
+        def run(**flags):
+            flags = PredictFlags(promise=str(tmp_path / "p.json"), **flags)
+            predict([tmp_path / "p.png"], flags=flags, as_json=True)
+            return json.loads(capsys.readouterr().out)
+
+        return run
+
+    return make
+
+
+@pytest.mark.parametrize("protocol", ["fine-grained", "natural-shifts"])
+def test_predict_takes_the_learning_rate_from_the_promise(predicted, protocol):
+    assert predicted(method="tps", protocol=protocol)()["method"] == "tps"
+
+
+def test_predict_takes_class_list_and_settings_from_the_promise(predicted):
+    predicted = predicted(method="d-tpt@7", augmix=False)
     row = predicted()
     assert (row["method"], row["lambda"], row["is_answered"]) == ("d-tpt", 7.0, False)
     assert row["prediction_set"][0] == row["label"]

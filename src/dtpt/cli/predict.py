@@ -136,6 +136,7 @@ def _classifier(
         names,
         method=options.method,
         lambda_=options.lambda_,
+        protocol=_protocol(options, promise),
         template=options.template if context is None else placeholder_template(len(context)),
         context=context,
         views=options.views,
@@ -144,6 +145,18 @@ def _classifier(
         settings=options.tuning,
         promise=promise,
     )
+
+
+def _protocol(options: PredictOptions, promise: "Promise | None") -> str:
+    """Return the protocol that gives the method the promise's learning rate, where one does."""
+    from dtpt.methods import PROTOCOLS, resolve_method
+
+    if promise is None:
+        return PROTOCOLS[0]
+    given, weight = options.method, options.lambda_
+    rates = {p: resolve_method(given, lambda_=weight, protocol=p).learning_rate for p in PROTOCOLS}
+    fitting = [name for name, rate in rates.items() if rate == promise.subject.learning_rate]
+    return fitting[0] if fitting else PROTOCOLS[0]
 
 
 def _readable(images: Iterable[Path]) -> "Iterator[Image]":
