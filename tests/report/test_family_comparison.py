@@ -14,6 +14,7 @@ from dtpt.report.comparison import (
     pooled_methods,
 )
 from dtpt.report.tables.pooled import difference_tables, pooled_table
+from dtpt.report.verdict import verdicts
 
 FEW = Resampling(resamples=200)
 
@@ -113,3 +114,14 @@ def test_the_level_is_that_of_all_conditions_together(five_methods) -> None:
     twice = compare_conditions([condition, condition], FEW)
     assert [one.level for one in alone] == pytest.approx([0.975, 0.975])
     assert [one.level for several in twice for one in several] == pytest.approx([0.9875] * 4)
+
+
+@pytest.mark.parametrize("methods", [FIVE, FIVE[:1]])
+def test_the_verdict_counts_the_pictures_that_could_be_read(tmp_path, methods) -> None:
+    def done(cell, index):
+        return "failed" if index < 3 else "ok"
+
+    run = write_run(tmp_path, [dataset(samples=40, methods=methods)], random_says(), done=done)
+    (condition,) = gather([run]).conditions
+    (verdict,) = verdicts(condition, compare_families(condition, FEW))
+    assert "37 of 40 pictures" in verdict.where

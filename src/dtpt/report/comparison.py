@@ -145,7 +145,7 @@ def compare_conditions(
                 pooled,
                 family,
                 resampling=replace(chosen, level=level),
-                size=condition.size_text(condition.sets_of(family)),
+                size=condition.size_text(condition.sets_of(family), answered=_count(pooled)),
             )
             for family, pooled in families.items()
         )
@@ -159,6 +159,11 @@ def _comparable_methods(
     """Return the complete methods of every family that has something to compare."""
     found = {family: pooled_methods(condition, family) for family in condition.families}
     return {family: pooled for family, pooled in found.items() if _is_comparable(pooled)}
+
+
+def _count(pooled: dict[Contender, PooledPredictions]) -> int:
+    """Return the number of pictures, which is the same for all methods."""
+    return len(next(iter(pooled.values())))
 
 
 def _is_comparable(pooled: dict[Contender, PooledPredictions]) -> bool:
@@ -202,7 +207,7 @@ def compare_pooled(
     pairs = _pairs(tuple(pooled), against)
     return FamilyComparison(
         title=family_title(family),
-        size=size or f"{len(next(iter(pooled.values()))):,} pictures",
+        size=size or f"{_count(pooled):,} pictures",
         sets=tuple(name for name, _ in next(iter(pooled.values())).sets),
         contenders=tuple(pooled),
         against=against,

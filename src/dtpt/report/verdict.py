@@ -53,7 +53,8 @@ def _alone(condition: Condition) -> list[Verdict]:
     found = []
     for (name, contender, seed), cell in condition.cells.items():
         if seed == condition.seeds[0] and condition.finished(name, contender):
-            where = f"{set_title(name)}, {condition.datasets[name].size_text}, {contender.title}"
+            size = condition.size_text([name], answered=cell.effective)
+            where = f"{set_title(name)}, {size}, {contender.title}"
             found.append(Verdict(where, (calibration_verdict(cell.predictions),), False))
     return found
 

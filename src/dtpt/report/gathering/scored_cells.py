@@ -212,10 +212,15 @@ class Condition:
         cells = [cell for cell in self.over_seeds(dataset, contender) if cell and cell.is_finished]
         return tuple(cells) if len(cells) == len(self.seeds) else ()
 
-    def size_text(self, datasets: Iterable[str]) -> str:
-        """Say how many pictures stand behind a number: `120 of 1,692 pictures`."""
+    def size_text(self, datasets: Iterable[str], *, answered: int | None = None) -> str:
+        """Say how many pictures stand behind a number: `120 of 1,692 pictures`.
+
+        Args:
+            datasets: Their names.
+            answered: How many were answered, where some could not be read.
+        """
         entries = [self.datasets[name] for name in datasets]
-        count = sum(entry.samples for entry in entries)
+        count = sum(entry.samples for entry in entries) if answered is None else answered
         whole = sum(max(entry.samples, entry.whole or 0) for entry in entries)
         return f"{count:,} pictures" if count == whole else f"{count:,} of {whole:,} pictures"
 
