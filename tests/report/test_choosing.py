@@ -1,5 +1,7 @@
 """One table to choose a method by: what each gives and costs."""
 
+from dataclasses import replace
+
 import pytest
 
 from dtpt.report import Contender
@@ -24,3 +26,11 @@ def test_seconds_are_those_of_the_sessions_per_picture(five_methods) -> None:
     seconds = sum(session["seconds"] for session in source.sessions)
     # four sets of 40 pictures under two seeds
     assert seconds_per_picture([source]) == pytest.approx(seconds / 160, rel=0.01)
+
+
+def test_passes_count_every_step(five_methods) -> None:
+    (condition,) = five_methods.conditions
+    twice = replace(condition, tuning={**condition.tuning, "steps": 2})
+    families = compare_families(twice, Resampling(resamples=50))
+    rows = {one.label: one for one in choices(twice, families)["Fine-grained classification"]}
+    assert (rows["zero-shot"].text_passes, rows["tpt"].text_passes) == (0, 4)

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,9 @@ def test_numbers_stand_beside_the_papers_only_where_all_is_the_papers(tmp_path: 
     )
     assert own.entries[0].paper is not None
     assert other.entries[0].paper is None  # another λ than the paper's
+    twice = replace(whole, tuning={**whole.tuning, "steps": 2})
+    table = family_table(twice, "fine-grained", key="t")
+    assert all(row.entries[0].paper is None for row in table.rows)
     assert "paper 44.33, Δ +5.67" in markdown(
         set_table(whole, "fine-grained", metric=ACCURACY, key="t")
     )

@@ -46,7 +46,8 @@ def compare_methods(run: Path, *, as_json: bool) -> None:
         highlight=False,
     )
     if seconds is not None:
-        words = f"The run took {seconds:.2f} seconds per picture for all its methods together."
+        what = "all its methods and seeds together"
+        words = f"The run took {seconds:.2f} seconds per picture for {what}."
         console.print(words, highlight=False)
 
 

@@ -56,9 +56,9 @@ def reproduce(
     """Run what one table or figure of the paper needs, and print it beside the paper's numbers.
 
     --model, --dataset, --method and --seed do a part of it; what was done before stands in the
-    same tables, and the same command again resumes. With other --views or a --limit nothing is
-    compared with the paper. Exit code 1: a part was done, and the rest is named; 2: weights or data
-    are missing and nothing was done.
+    same tables, and the same command again resumes. With other --views, other settings of the
+    tuning or a --limit nothing is compared with the paper. Exit code 1: a part was done, and the
+    rest is named; 2: weights or data are missing and nothing was done.
 
     Args:
         target: table1 to table7, or fig1 to fig7.

@@ -57,24 +57,30 @@ def choices(
                 contender.title,
                 {metric: one.value(contender, metric) for metric in GIVES},
                 tuple(metric for metric, winner in best.items() if winner == contender),
-                *_passes(contender, views),
+                *_passes(contender, views, steps=_steps(condition)),
             )
             for contender in one.contenders
         )
     return found
 
 
-def _passes(contender: Contender, views: int) -> tuple[int | None, int | None]:
+def _steps(condition: Condition) -> int:
+    steps = condition.tuning.get("steps")
+    return steps if isinstance(steps, int) else 1
+
+
+def _passes(contender: Contender, views: int, *, steps: int) -> tuple[int | None, int | None]:
     """Return image and text passes of a method; a temperature and a choice of λ add none."""
     try:
-        spent = cost(resolve_method(contender.method, lambda_=contender.lambda_), views=views)
+        method = resolve_method(contender.method, lambda_=contender.lambda_)
+        spent = cost(method, views=views, steps=steps)
     except DtptError:  # a plug-in that is not installed here
         return None, None
     return spent.image_passes, spent.text_forward + spent.text_backward
 
 
 def seconds_per_picture(sources: Sequence[Source]) -> float | None:
-    """Return what a picture took with all methods of the runs; None where that is not recorded."""
+    """Return what a picture took with all methods and seeds; None where that is not recorded."""
     sessions = [s for source in sources for s in source.sessions if s.get("rows")]
     if not sessions or any(session.get("seconds") is None for session in sessions):
         return None

@@ -86,8 +86,9 @@ def paper_sets(family: str) -> set[str]:
 
 
 def is_comparable(condition: Condition, sets: Sequence[str], *, contender: Contender) -> bool:
-    """Tell whether model, pictures, views and λ are those of the paper's experiments."""
-    if backbone_of(condition.model) is None:
+    """Tell whether model, tuning, pictures, views and λ are those of the paper's experiments."""
+    is_tuned_alike = set(condition.unusual) <= {condition.precision}
+    if backbone_of(condition.model) is None or not is_tuned_alike:
         return False
     entries = [condition.datasets[name] for name in sets]
     whole = all(entry.samples == paper_images(entry.name) for entry in entries)
