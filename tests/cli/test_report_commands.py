@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from handmade import dataset, random_says, write_run
+from handmade import TUNING, dataset, random_says, write_run
 
 from dtpt.cli import demo
 from dtpt.cli.demo import DemoFlags, demo_options
@@ -18,6 +18,19 @@ def test_report_prints_the_tables_and_where_the_page_is(dtpt, five_method_run, t
     assert "Fine-grained classification, tiny" in done.stdout
     assert str(tmp_path / "out" / "index.html") in done.stdout
     assert (tmp_path / "out" / "index.html").stat().st_size > 10_000
+
+
+def test_report_names_what_follows_where_settings_differ(dtpt, tmp_path) -> None:
+    runs = [
+        write_run(
+            tmp_path / name, [dataset(samples=9)], random_says(), tuning={**TUNING, "steps": n}
+        )
+        for name, n in (("a", 1), ("b", 2))
+    ]
+    done = dtpt("report", *runs, "--output", tmp_path / "out")
+    lines = done.stdout.splitlines()
+    for heading in ("tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, steps 2"):
+        assert lines.count(heading) == 2  # above the verdict and above the tables
 
 
 def test_report_as_json_has_every_number_and_file(dtpt, five_method_run, tmp_path) -> None:

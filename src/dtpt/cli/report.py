@@ -9,7 +9,10 @@ from cyclopts import Parameter
 from dtpt.cli.flags import AsJson
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dtpt.report import WrittenReport
+    from dtpt.report.composing import ConditionReport
 
 
 def report(
@@ -79,6 +82,7 @@ def show_report(written: "WrittenReport") -> None:
 
     console = wide_console()
     for part in written.report.parts:
+        _print_heading(console, written, part)
         for verdict in part.verdicts:
             console.print(terminal_verdict(verdict))
     if written.report.note:
@@ -86,6 +90,7 @@ def show_report(written: "WrittenReport") -> None:
     for remark in written.report.gathered.remarks:
         console.print(Text.assemble(("Note: ", "yellow"), remark))
     for part in written.report.parts:
+        _print_heading(console, written, part)
         for table in (*part.pooled, *part.means):
             console.print(terminal_table(table))
     for table in written.report.prompt_tables:
@@ -98,3 +103,9 @@ def show_report(written: "WrittenReport") -> None:
         ("Figures:", folder / "figures"),
     ):
         print(f"{name:<9}{printable(path)}")  # never wrapped: to be copied
+
+
+def _print_heading(console: "Console", written: "WrittenReport", part: "ConditionReport") -> None:
+    """Say which model, prompt and settings follow, where there are several."""
+    if len(written.report.parts) > 1:
+        console.print(f"\n{part.condition.title}", style="bold", markup=False, highlight=False)
