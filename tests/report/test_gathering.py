@@ -242,3 +242,16 @@ def test_a_table_of_prompts_holds_one_setting_alone(tmp_path: Path) -> None:
     tables = write_report(runs, tmp_path / "out").report.prompt_tables
     assert [len(table.rows) for table in tables] == [2, 2]
     assert len({table.key for table in tables}) == 2
+
+
+def test_figures_of_several_settings_say_which_is_theirs(tmp_path: Path) -> None:
+    entry = dataset(samples=12, methods=(("zero-shot", None), ("tpt", None)))
+    runs = [
+        write_run(tmp_path / str(n), [entry], random_says(), tuning={**TUNING, "steps": n})
+        for n in (1, 2)
+    ]
+    alone, both = (write_report(few, tmp_path / "out").report for few in (runs[:1], runs))
+    figures = (*both.figures, *both.promise_figures, *(p for c in both.parts for p in c.pictures))
+    assert len({figure.title for figure in figures}) == len(figures)
+    assert any(figure.title.endswith("“a photo of a {}.”, steps 2)") for figure in figures)
+    assert not any("photo" in figure.title for figure in alone.figures)

@@ -1,8 +1,9 @@
 """Everything a report says, put together once and then rendered as page, card and files."""
 
 import datetime
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -203,12 +204,14 @@ def _part(
         family_table(condition, f, key=f"{prefix}{f}", draws=draws, intervals=intervals)
         for f in condition.families
     )
+    promises = promise_report(condition, prefix=prefix)
+    told = partial(_told_apart, title=condition.title if prefix else "")
     keys = {one: f"{prefix}pooled-{place}" for place, one in enumerate(comparisons, start=1)}
     return ConditionReport(
         condition=condition,
         verdicts=verdicts(condition, comparisons),
         comparisons=comparisons,
-        pictures=tuple(
+        pictures=told(
             pooled_reliability(one, key=f"{key}-reliability") for one, key in keys.items()
         ),
         pooled=tuple(pooled_table(one, key=key) for one, key in keys.items()),
@@ -217,8 +220,8 @@ def _part(
         ),
         means=means,
         sets=_set_tables(condition, prefix=prefix, draws=draws, intervals=intervals),
-        figures=tuple(run_figures(condition, means, prefix=prefix)),
-        promises=promise_report(condition, prefix=prefix),
+        figures=told(run_figures(condition, means, prefix=prefix)),
+        promises=replace(promises, figures=told(promises.figures)),
         mistakes=tuple(worst_mistakes(condition, data_root=data_root)),
         mistakes_of=_mistakes_of(condition),
         rows=tuple(
@@ -230,6 +233,20 @@ def _part(
             for row in table.rows
             if not row.contender.derived
         ),
+    )
+
+
+def _told_apart(figures: Iterable[CaptionedFigure], *, title: str) -> tuple[CaptionedFigure, ...]:
+    """Add the title of their condition to figures, where there are several conditions."""
+    if not title:
+        return tuple(figures)
+    return tuple(
+        replace(
+            figure,
+            title=f"{figure.title} ({title})",
+            topic=f"{figure.topic} ({title})" if figure.topic else "",
+        )
+        for figure in figures
     )
 
 
