@@ -125,3 +125,18 @@ def test_the_verdict_counts_the_pictures_that_could_be_read(tmp_path, methods) -
     (condition,) = gather([run]).conditions
     (verdict,) = verdicts(condition, compare_families(condition, FEW))
     assert "37 of 40 pictures" in verdict.where
+
+
+def test_a_handful_of_right_answers_has_no_interval_and_none_is_impossible(tmp_path) -> None:
+    def says(cell, index):
+        return index > 0 or cell.method == "tpt", 0.6 + 0.1 * index
+
+    entry = dataset(samples=3, methods=(("zero-shot", None), ("tpt", None)))
+    (condition,) = gather([write_run(tmp_path, [entry], says)]).conditions
+    (one,) = compare_families(condition, FEW)
+    assert one.value(Contender("tpt"), "accuracy") == 1.0
+    assert one.interval(Contender("tpt"), "accuracy") is None
+    found = one.interval(Contender("zero-shot"), "accuracy")
+    assert (found.low, found.high) == (0.0, 1.0)
+    intervals = [row.entries[0].interval for row in pooled_table(one, key="p").rows]
+    assert [interval is None for interval in intervals] == [False, True]

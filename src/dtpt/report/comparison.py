@@ -5,6 +5,7 @@ methods, and seeds are averaged. Intervals are corrected for the number of rows,
 families, so that with probability `level` every one of them is right.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,9 @@ COMPARED = ("accuracy", "signed_gap", "absolute_gap", "ece_above_floor", "brier"
 
 POOLED = ("accuracy", "signed_gap", "ece", "brier", "nll", "aurc")
 """The metrics of pooled tables; the ECE stands above its floor."""
+
+RANGES = {"signed_gap": (-1.0, 1.0), "brier": (0.0, 2.0), "nll": (0.0, math.inf)}
+"""What a pooled metric can be at all, where that is not 0 to 1."""
 
 AGAINST = ("zero-shot", "tpt")
 """What every method is compared with, where it was run."""
@@ -97,9 +101,16 @@ class FamilyComparison:
         """Return a pooled metric, a fraction."""
         return self.drawn[contender.label][metric].estimate
 
-    def interval(self, contender: Contender, metric: str) -> Interval:
-        """Return its interval, for itself alone (not corrected)."""
-        return self.drawn[contender.label][metric].interval(0.95)
+    def interval(self, contender: Contender, metric: str) -> Interval | None:
+        """Return its interval, for itself alone (not corrected), within what is possible.
+
+        None where every draw gives the same: three right answers of three tell no spread.
+        """
+        drawn = self.drawn[contender.label][metric]
+        if np.ptp(drawn.draws) == 0:
+            return None
+        found, (least, most) = drawn.interval(0.95), RANGES.get(metric, (0.0, 1.0))
+        return Interval(low=max(found.low, least), high=min(found.high, most))
 
     def difference(self, first: Contender, second: Contender, *, metric: str) -> Comparison | None:
         """Return first minus second where that is among the comparisons."""

@@ -77,9 +77,9 @@ def _start(comparison: FamilyComparison) -> list[str]:
         return []
     accuracy, gap = (comparison.value(ZERO_SHOT, m) for m in ("accuracy", "signed_gap"))
     interval = comparison.interval(ZERO_SHOT, "signed_gap")
-    if interval.low > 0:
+    if interval is not None and interval.low > 0:
         words = f"overconfident by {_points(gap)}"
-    elif interval.high < 0:
+    elif interval is not None and interval.high < 0:
         words = f"underconfident by {_points(-gap)}"
     else:
         words = "neither over- nor underconfident, as far as can be told"

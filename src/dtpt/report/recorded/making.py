@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dtpt.errors import ReportError
-from dtpt.metrics import calibrated_ece
+from dtpt.metrics import Interval, calibrated_ece
 from dtpt.report.comparison import POOLED, FamilyComparison, Resampling, compare_families
 from dtpt.report.derived_rows import FittedElsewhere, fit_elsewhere, with_derived_rows
 from dtpt.report.gathering import Condition, gather
@@ -132,11 +132,12 @@ def _short(value: Any) -> Any:
 def _row(comparison: FamilyComparison, contender: Contender) -> RecordedRow:
     values = {}
     for metric in POOLED:
-        interval = comparison.interval(contender, metric)
+        value = comparison.value(contender, metric)
+        interval = comparison.interval(contender, metric) or Interval(low=value, high=value)
         seeds = comparison.pooled[contender.label].seeds
         floors = [calibrated_ece(seed.confidence).mean for seed in seeds if metric == "ece"]
         values[metric] = RecordedValue(
-            value=comparison.value(contender, metric),
+            value=value,
             low=_short(interval.low),
             high=_short(interval.high),
             best=comparison.best(metric) == contender,
