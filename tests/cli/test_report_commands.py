@@ -31,6 +31,11 @@ def test_report_names_what_follows_where_settings_differ(dtpt, tmp_path) -> None
     lines = done.stdout.splitlines()
     for heading in ("tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, steps 2"):
         assert lines.count(heading) == 2  # above the verdict and above the tables
+    found = json.loads(dtpt("report", *runs, "--output", tmp_path / "out", "--json").stdout)
+    assert [text.partition(": ")[0] for text in found["verdicts"]] == [
+        "tiny, “a photo of a {}.”",
+        "tiny, “a photo of a {}.”, steps 2",
+    ]
 
 
 def test_report_as_json_has_every_number_and_file(dtpt, five_method_run, tmp_path) -> None:

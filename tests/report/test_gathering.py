@@ -255,3 +255,12 @@ def test_figures_of_several_settings_say_which_is_theirs(tmp_path: Path) -> None
     assert len({figure.title for figure in figures}) == len(figures)
     assert any(figure.title.endswith("“a photo of a {}.”, steps 2)") for figure in figures)
     assert not any("photo" in figure.title for figure in alone.figures)
+
+
+def test_sets_that_bear_one_title_are_told_apart_in_a_remark(tmp_path: Path) -> None:
+    sets = [dataset(f"folder:/{kind}/test", methods=ONE) for kind in ("birds", "cars")]
+    remarks = gather([write_run(tmp_path, sets, says)]).remarks
+    assert (
+        "'test' stands for 2 data sets, in this order: folder:/birds/test, folder:/cars/test."
+        in remarks
+    )

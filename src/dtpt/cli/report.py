@@ -64,8 +64,12 @@ def report_document(written: "WrittenReport") -> dict[str, object]:
     from dtpt.files import printable
     from dtpt.report.tables import table_records
 
+    parts = written.report.parts
+    titles = [f"{part.condition.title}: " if len(parts) > 1 else "" for part in parts]
     return {
-        "verdicts": [v.text for part in written.report.parts for v in part.verdicts],
+        "verdicts": [
+            f"{t}{v.text}" for t, p in zip(titles, parts, strict=True) for v in p.verdicts
+        ],
         "remarks": list(written.report.gathered.remarks),
         "tables": list(table_records(written.report.tables)),
         "files": [printable(path) for path in written.files],

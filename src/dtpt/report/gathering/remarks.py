@@ -22,6 +22,7 @@ def remarks(sources: Sequence[Source], conditions: Sequence[Condition]) -> Itera
     if len(versions) > 1:
         yield f"The runs were computed by different versions of dtpt: {', '.join(versions)}."
     yield from _sharing_remarks(conditions)
+    yield from _title_remarks(conditions)
 
 
 def _missing_remarks(condition: Condition) -> Iterable[str]:
@@ -68,3 +69,13 @@ def _sharing_remarks(conditions: Sequence[Condition]) -> Iterable[str]:
         if len(prints) > 1:
             short = ", ".join(sorted(text[:12] for text in prints))
             yield f"{name} stands for {len(prints)} different models ({short}): tables are apart."
+
+
+def _title_remarks(conditions: Sequence[Condition]) -> Iterable[str]:
+    """Say which data sets bear one title, such as the last folder of their paths."""
+    titles: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for condition in conditions for name in condition.datasets):
+        titles.setdefault(set_title(name), []).append(name)
+    for title, names in titles.items():
+        if len(names) > 1:
+            yield f"{title!r} stands for {len(names)} data sets, in this order: {', '.join(names)}."
