@@ -170,7 +170,7 @@ class Dataset:
         return self.whole is not None and len(self.samples) < self.whole
 
     def limited(self, count: int) -> "Dataset":
-        """Keep `count` samples, spread over the classes by the hash of their id.
+        """Keep `count` samples, chosen by the hash of their id, whatever their class.
 
         The choice depends on the ids alone, and a larger limit contains every smaller one, so a run
         with `--limit 100` can be continued with `--limit 200`. The order of the samples is kept.
