@@ -176,7 +176,7 @@ class SearchCrew:
         self.events.extend(self.react(search))
 
     def collect(self):
-        return self.events.popleft()
+        return [self.events.popleft()]
 
 
 def search_with(react, tiny_model, pictures, tmp_path):
