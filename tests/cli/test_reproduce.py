@@ -184,6 +184,21 @@ def test_cell_stands_beside_that_of_the_paper(run, stand_ins, capsys) -> None:
     assert "Missing" not in out
 
 
+@pytest.mark.cluster_long
+def test_cluster_fills_the_same_table(run, stand_ins, capsys) -> None:
+    pytest.importorskip("ray")
+    add_models(stand_ins, "ViT-B-16/openai")
+    plant("eurosat", stand_ins / "data")
+    found = []
+    for engine in ("local", "ray=local"):
+        capsys.readouterr()
+        words = ("table4", "--dataset", "eurosat", "--method", "zero-shot,d-tpt", "--json")
+        assert run(*words, "--engine", engine) == 0
+        found.append(cells(capsys))
+        (stand_ins / "runs").rename(stand_ins / engine)
+    assert found[0] == found[1]
+
+
 def test_parts_add_up_and_the_rest_says_what_is_missing(run, stand_ins, capsys) -> None:
     add_models(stand_ins, "ViT-B-16/openai")
     plant("eurosat", stand_ins / "data")

@@ -195,6 +195,14 @@ def test_different_threads_and_machines_are_told(tmp_path: Path) -> None:
     assert not any("threads" in text or "machines" in text for text in alone)
 
 
+def test_mixture_of_processors_in_a_cluster_is_told(tmp_path: Path) -> None:
+    machines = [{"host": f"h{k}", "processor": name} for k, name in enumerate(("Xeon", "EPYC"))]
+    session = {"environment": {"threads": 1}, "machines": machines}
+    write_run(tmp_path, [dataset(methods=ONE)], says, session=session)
+    found = gather([tmp_path]).remarks
+    assert any("different machines: processor EPYC and Xeon." in text for text in found)
+
+
 def test_parts_of_sets_are_told_beside_every_number(tmp_path: Path) -> None:
     from dtpt.report import write_report
 

@@ -11,6 +11,7 @@ written to HOME/faults.json.
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -122,10 +123,13 @@ def unfit_machines(home, address):
 
 
 def lacking_machines(home, address):
-    """One machine without model and pictures, and one that lacks most of the pictures."""
+    """One machine with neither model nor pictures, another with few of these."""
     nothing = home / "nothing"
     nothing.mkdir()
-    shown = {home / "tiny": nothing, home / "pictures": nothing}
+    processor = home / "cpuinfo"
+    known = Path("/proc/cpuinfo").read_text()
+    processor.write_text(re.sub(r"(?m)^(model name\s*:).*", r"\1 Another", known))
+    shown = {home / "tiny": nothing, home / "pictures": nothing, "/proc/cpuinfo": processor}
     holes = home / "holes"
     for sample in load_dataset(f"folder:{home / 'pictures'}").limited(PROBES).samples:
         (holes / sample.id).parent.mkdir(parents=True, exist_ok=True)

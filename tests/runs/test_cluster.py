@@ -140,6 +140,14 @@ def test_machine_without_model_and_pictures_is_sent_them_once(faults):
 
 
 @pytest.mark.cluster_long
+def test_mixture_of_processors_is_remarked_when_it_begins(faults):
+    remarks = lines_about("Rows", faults[0]["lacking"]["notes"])
+    assert len(remarks) == 1
+    assert "different machines: processor A" in remarks[0]
+    assert "Another" in remarks[0]
+
+
+@pytest.mark.cluster_long
 def test_rows_of_what_is_left_of_a_cluster_are_those_of_one_process(faults):
     story, whole = faults
     assert story["lacking"]["exported"] == whole

@@ -103,6 +103,7 @@ class PlayedRay:
             r"Version mismatch: .* Ray: 2\.50\.0 Install the same versions",
         ),
         (ConnectionError("Could not find any running Ray instance"), "Could not find any running"),
+        (ConnectionError("Failed to connect to Ray cluster at x"), "at x. If it asks for a token"),
     ],
 )
 def test_refusal_of_ray_becomes_one_line(monkeypatch, error, words):

@@ -10,11 +10,13 @@ from dtpt.clip.loading.save import save_model
 from dtpt.errors import OptionError
 from dtpt.runs import EvalOptions, evaluate
 from dtpt.runs.cluster.actors import ReplicaActor
-from dtpt.runs.cluster.division import _samples, missing_pictures, share_out
+from dtpt.runs.cluster.division import _batches, missing_pictures, share_out
 from dtpt.runs.cluster.machines import Share, Wishes, choose_share
 from dtpt.runs.cluster.opening import batch_size, plain_order
 from dtpt.runs.orders import Ready, Stopped
+from dtpt.runs.runner import record_machine
 from dtpt.runs.setup import prepare
+from dtpt.runs.store import Store
 
 
 @pytest.fixture
@@ -55,7 +57,9 @@ def test_replica_measures_every_data_set(options):
     setup = prepare(options)
     actor = ReplicaActor()
     assert actor.start(plain_order(setup, options)) == Ready()
-    (seconds,) = actor.measure(_samples(setup)).values()
+    batches = _batches(setup, SimpleNamespace(received={}))
+    assert [len(batch.items) for batch in batches] == [1, 4]
+    (seconds,) = actor.measure(batches).values()
     assert seconds > 0
     actor.close()
 
@@ -66,6 +70,17 @@ def test_replica_says_why_it_cannot_start(options, tmp_path):
     said = ReplicaActor().start(order)
     assert isinstance(said, Stopped)
     assert "tiny" in said.message
+
+
+def test_machine_of_another_kind_is_remarked_when_it_joins(options):
+    told = []
+    reporter = SimpleNamespace(note=told.append)
+    with Store(options.output / "run.sqlite", prepare(options).spec) as store:
+        store.begin_session({"environment": {"processor": "of the driver"}})
+        for name in ("Xeon", "Xeon", "EPYC", "EPYC"):
+            record_machine(store, {"host": "h", "processor": name}, told=reporter)
+    (remark,) = told
+    assert "processor EPYC and Xeon" in remark
 
 
 def test_plan_is_for_clusters(options):

@@ -6,8 +6,9 @@ the processes that need it, too, have been started.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dtpt.files import printable
@@ -20,7 +21,7 @@ from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run
 from dtpt.runs.resources import FEW_PICTURES, Resources
 from dtpt.runs.scheduler import Scheduler
-from dtpt.runs.sessions import session_remarks
+from dtpt.runs.sessions import machine_remarks, session_remarks
 from dtpt.runs.shards import Shard, find_shard
 from dtpt.runs.store import Store
 from dtpt.runs.weights import settle_weights
@@ -121,7 +122,7 @@ def _fill(
                 options=options,
                 batch=batch,
                 note=told.note,
-                record=store.add_machine,
+                record=partial(record_machine, store, told=told),
             )
         stack.callback(crew.close)
         weights = settle_weights(plan, crew, tasks=setup.tasks, store=store, reporter=told)
@@ -134,6 +135,15 @@ def _fill(
             batch=batch,
             weights=weights,
         ).run()
+
+
+def record_machine(store: Store, description: Mapping[str, object], *, told: Reporter) -> None:
+    """Store that a machine works on the run, and say so when it is of another kind than others."""
+    known = machine_remarks(store.sessions())
+    store.add_machine(description)
+    for text in machine_remarks(store.sessions()):
+        if text not in known:
+            told.note(text)
 
 
 def _record_data(store: Store, setup: "Setup", told: Reporter) -> None:

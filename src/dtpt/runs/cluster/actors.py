@@ -21,7 +21,7 @@ from dtpt.runs.cluster.goods import (
     unpack,
 )
 from dtpt.runs.cluster.machines import MachineFacts, describe_here
-from dtpt.runs.orders import Answered, Batch, Event, Ready, Search, Stopped, WorkOrder
+from dtpt.runs.orders import Answered, Batch, Event, Ready, Search, Stopped, Struck, WorkOrder
 
 if TYPE_CHECKING:
     from dtpt.runs.replica import Replica
@@ -88,21 +88,21 @@ class ReplicaActor:
         return events
 
     def measure(self, batches: Sequence[Batch]) -> dict[int, float]:
-        """Return the seconds of the last batch of each data set, by its number."""
+        """Return the seconds of a picture in the last batch of each data set, by its number."""
         seconds = {}
         for batch in batches:
             began = time.perf_counter()
             self.work(batch)
             self.work(None)
-            seconds[batch.task] = time.perf_counter() - began
+            seconds[batch.task] = (time.perf_counter() - began) / len(batch.items)
         return seconds
 
     def _explained(self, event: Event) -> Event:
         """Add to a failure what is in the file, unless that cannot be read either."""
-        if not isinstance(event, Answered):
+        if not isinstance(event, Answered | Struck):
             return event
         sample = self._samples.pop(event.place.sample, None)
-        if event.failure and sample is not None:
+        if isinstance(event, Answered) and event.failure and sample is not None:
             with suppress(ImageError):
                 return replace(event, image_key=sample.image.key())
         return event

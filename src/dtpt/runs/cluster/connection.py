@@ -133,7 +133,10 @@ def _why_not(error: Exception, address: str | None) -> str:
             f"Cannot join {where}: {text} Install the same versions of Ray and Python on all "
             "machines."
         )
-    return f"Cannot join {where}: {text[:300]}"
+    hint = ""
+    if "Failed to connect" in text:
+        hint = " If it asks for a token, set RAY_AUTH_MODE=token here as well."
+    return f"Cannot join {where}: {text[:300].rstrip('.')}.{hint}"
 
 
 @contextmanager

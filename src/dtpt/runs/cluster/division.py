@@ -12,7 +12,7 @@ from dtpt.runs.cluster.goods import goods_of, moved_batch, moved_order
 from dtpt.runs.cluster.machines import order_for
 from dtpt.runs.cluster.opening import batch_size, check_leaving, plain_order, wishes_of
 from dtpt.runs.options import EvalOptions
-from dtpt.runs.orders import Batch, Item, Stopped
+from dtpt.runs.orders import Batch, Item, Search, Stopped
 from dtpt.runs.reading import open_run
 from dtpt.runs.setup import Setup, prepare
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 SECONDS_TO_ANSWER = 120.0
 SECONDS_TO_MEASURE = 600.0
+TIMED = 4  # pictures of each data set
+
+Kind = tuple[str, str]
+"""What decides the speed of a machine's replicas: processor and device."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,14 @@ def missing_pictures(setup: Setup, options: EvalOptions) -> dict[int, int]:
     }
 
 
-def kind(machine: "Machine") -> tuple[str, str]:
+def kind(machine: "Machine") -> Kind:
     """Return what decides the speed of a machine's replicas: processor and device."""
     return (machine.facts.processor if machine.facts else "", machine.share.device)
 
 
 def share_out(
     machines: "list[Machine]",
-    seconds: Mapping[tuple[str, str], Mapping[int, float]],
+    seconds: Mapping[Kind, Mapping[int, float]],
     *,
     missing: Mapping[int, int],
 ) -> tuple[MachineShare, ...]:
@@ -169,55 +173,68 @@ def _machines(
 
 def _measure(
     setup: Setup, options: EvalOptions, *, machines: "list[Machine]"
-) -> dict[tuple[str, str], dict[int, float]]:
-    """Return seconds per picture of each data set, on one replica of each kind of machine."""
-    import ray
+) -> dict[Kind, dict[int, float]]:
+    """Return seconds per picture of each data set, on one machine of each kind.
 
-    from dtpt.runs.cluster.actors import ReplicaActor
-    from dtpt.runs.cluster.fleet import on_machine
+    All its replicas work at the same time, because they share its memory.
+    """
+    import ray
 
     order = replace(plain_order(setup, options), cache=False)
     first = {kind(one): one for one in reversed(machines)}
-    actors: dict[tuple[str, str], Any] = {}
-    answers = {}
-    for key, machine in first.items():
-        share = machine.share
-        made = on_machine(
-            ReplicaActor, node=machine.node, cores=share.cores, accelerators=share.accelerators
-        )
-        actors[key] = made.remote()
-        theirs = moved_order(order_for(order, share), machine.received)
-        batches = [
-            moved_batch(batch, machine.received.get(batch.task)) for batch in _samples(setup)
-        ]
-        answers[key] = (actors[key].start.remote(theirs), actors[key].measure.remote(batches))
+    actors = {key: _replicas(machine) for key, machine in first.items()}
     try:
-        return {key: _measured(*pair) for key, pair in answers.items()}
+        started = [
+            actor.start.remote(moved_order(order_for(order, machine.share), machine.received))
+            for key, machine in first.items()
+            for actor in actors[key]
+        ]
+        for said in _answers(started):
+            if isinstance(said, Stopped):
+                raise RunError(said.message)
+        measured = {
+            key: [actor.measure.remote(_batches(setup, machine)) for actor in actors[key]]
+            for key, machine in first.items()
+        }
+        return {key: _mean(_answers(answers)) for key, answers in measured.items()}
     finally:
-        for actor in actors.values():
+        for actor in (one for several in actors.values() for one in several):
             ray.kill(actor)
 
 
-def _measured(started: Any, measured: Any) -> dict[int, float]:
+def _replicas(machine: "Machine") -> list[Any]:
+    from dtpt.runs.cluster.actors import ReplicaActor
+    from dtpt.runs.cluster.fleet import on_machine
+
+    share = machine.share
+    made = on_machine(
+        ReplicaActor, node=machine.node, cores=share.cores, accelerators=share.accelerators
+    )
+    return [made.remote() for _ in range(share.replicas)]
+
+
+def _answers(references: list[Any]) -> list[Any]:
     import ray
 
-    try:
-        said = ray.get(started, timeout=SECONDS_TO_MEASURE)
-        if isinstance(said, Stopped):
-            raise RunError(said.message)
-        return dict(ray.get(measured, timeout=SECONDS_TO_MEASURE))
-    except ray.exceptions.RayError as error:
-        from dtpt.runs.cluster.supply import in_one_line
+    from dtpt.runs.cluster.supply import in_one_line
 
+    try:
+        return list(ray.get(references, timeout=SECONDS_TO_MEASURE))
+    except ray.exceptions.RayError as error:
         raise RunError(f"A machine cannot be measured: {in_one_line(error)}.") from error
 
 
-def _samples(setup: Setup) -> list[Batch]:
-    """Return two pictures of each data set: one to warm up, one to be timed."""
-    found: list[Batch] = []
+def _mean(several: list[dict[int, float]]) -> dict[int, float]:
+    return {number: sum(one[number] for one in several) / len(several) for number in several[0]}
+
+
+def _batches(setup: Setup, machine: "Machine") -> list[Batch | Search]:
+    """Return, for each data set, a picture to warm up and some to be timed."""
+    found: list[Batch | Search] = []
     for number, task in enumerate(setup.tasks):
         methods = tuple(range(len(task.methods)))
-        for sample in (task.dataset.samples[0], task.dataset.samples[-1]):
-            item = Item(sample, methods)
-            found.append(Batch(len(found), number, setup.spec.seeds[0], (item,)))
+        items = [Item(sample, methods) for sample in task.dataset.limited(TIMED + 1).samples]
+        for some in (items[:1], items[1:] or items):
+            batch = Batch(len(found), number, setup.spec.seeds[0], tuple(some))
+            found.append(moved_batch(batch, machine.received.get(number)))
     return found
