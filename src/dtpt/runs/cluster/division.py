@@ -167,6 +167,7 @@ def _machines(
     fleet.look()
     while fleet.may_grow and time.monotonic() < deadline:
         mail.take(0.5)
+        fleet.look()
     fleet.close()
     return ready, fleet.refusals
 
