@@ -181,10 +181,9 @@ def main():
         told["unfit"] = run_once(options)
         start_all(cluster, lacking_machines(home, cluster.address), machines)
         told["lacking"] = run_once(options)
-        notes, began = [], time.monotonic()
+        notes = []
         plan = divide(EvalOptions(**{**options, "output": home / "plan"}), note=notes.append)
         told["plan"] = {"machines": [one.name for one in plan.machines], "notes": notes}
-        told["plan"]["seconds"] = time.monotonic() - began
     finally:
         for machine in machines:
             machine.stop()
