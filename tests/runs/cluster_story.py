@@ -177,6 +177,7 @@ def main():
         told["counts"] = list(run.counts().values())
         told["sessions"] = run.sessions()
     told["seconds"]["all"] = time.monotonic() - began
+    told["seconds"]["end"] = seconds_until_nobody_works()
     told["replicas_left"] = len(replica_processes())
     told |= {"notes": hazards.told, "kills": hazards.kills, "removals": hazards.removals}
     told |= {"by_machine": hazards.by_machine, "answered": hazards.seen}
