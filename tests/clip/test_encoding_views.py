@@ -6,7 +6,8 @@ from test_towers import clip_with
 
 from dtpt.clip import load_model
 from dtpt.clip.config import ResNetConfig
-from dtpt.clip.model import view_batches
+from dtpt.clip.loading.catalog import architecture
+from dtpt.clip.model import view_batches, views_per_batch
 
 
 def resnet():
@@ -27,12 +28,22 @@ def test_first_views_have_the_same_bits_however_many_follow(kind, tiny_clip):
     torch.testing.assert_close(whole, model.encode_image(pixels), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("ViT-B-16", 8), ("ViT-B-32", 16), ("ViT-L-14", 4), ("ViT-L-14-336", 2), ("RN50", 16)],
+)
+def test_fewer_views_run_together_where_a_view_has_many_tokens(name, size):
+    assert views_per_batch(architecture(name)) == size
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 16, 17, 64, 100])
-def test_batches_cover_every_view_once_and_end_at_the_borders(count):
-    batches = view_batches(count)
+def test_batches_cover_every_view_once_and_end_at_the_borders(count, size):
+    batches = view_batches(count, size=size)
     assert [i for batch in batches for i in range(batch.start, batch.stop)] == list(range(count))
     ends = {batch.stop for batch in batches}
     assert {border for border in (1, 8, 16, 32, 48, 64) if border <= count} <= ends
+    assert all(batch.stop - batch.start <= max(size, 8) for batch in batches)
 
 
 def test_progress_is_told_after_each_batch(tiny_clip):

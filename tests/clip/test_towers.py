@@ -8,6 +8,7 @@ from dtpt.clip.config import ClipConfig, ResNetConfig, SmallResNetConfig, TextCo
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
+from dtpt.clip.transformer import Attention
 
 
 def clip_with(vision):
@@ -112,3 +113,14 @@ def test_random_weights_repeat_with_their_generator(make_clip):
         torch.equal(a, b)
         for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
     )
+
+
+def test_a_look_from_one_token_is_attention_of_that_token():
+    generator = torch.Generator().manual_seed(7)
+    attention = Attention(width=24, heads=3).double().requires_grad_(False)
+    for parameter in attention.parameters():
+        parameter.normal_(0.0, 0.3, generator=generator)
+    x = torch.randn(5, 11, 24, dtype=torch.float64, generator=generator)
+    q, kv = attention.project(x)
+    all_tokens = attention.attend(q, kv)
+    torch.testing.assert_close(attention.look(x[:, 4:5], x), all_tokens[:, 4:5], rtol=0, atol=1e-12)

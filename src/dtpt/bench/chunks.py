@@ -97,12 +97,13 @@ def image_rows(clip: "Clip", sizes: Sequence[int], *, repeat: int) -> list[Row]:
     """Measure the image tower on as many views as the largest batch has, for each size."""
     import torch
 
-    from dtpt.clip.model import VIEWS_PER_BATCH
+    from dtpt.clip.model import views_per_batch
 
-    tried, side = list(dict.fromkeys([*sizes, VIEWS_PER_BATCH])), clip.preprocessing.size
+    used, side = views_per_batch(clip.config), clip.preprocessing.size
+    tried = list(dict.fromkeys([*sizes, used]))
     pixels = torch.zeros(max(tried), 3, side, side)
     ways = {size: partial(_image_side, clip, pixels, size=size) for size in tried}
-    return _rows("views", ways, used=VIEWS_PER_BATCH, repeat=repeat)
+    return _rows("views", ways, used=used, repeat=repeat)
 
 
 def _image_side(clip: "Clip", pixels: "Tensor", *, size: int) -> None:

@@ -21,6 +21,7 @@ from dtpt.images import ImageSource, open_image
 
 TEXTS_PER_BATCH = 256
 VIEWS_PER_BATCH = 16  # on a CPU, from view 16 on
+TOKENS_PER_BATCH = 1600  # so that the widest tensor of a transformer is used while it is near
 
 
 class Clip(nn.Module):
@@ -122,7 +123,8 @@ class Clip(nn.Module):
             progress: called with the number of views done and N after each batch.
         """
         count = len(pixels)
-        batches = view_batches(count) if self.device.type == "cpu" else [slice(0, count)]
+        on_cpu, size = self.device.type == "cpu", views_per_batch(self.config)
+        batches = view_batches(count, size=size) if on_cpu else [slice(0, count)]
         tower = self.visual.prepared()
         parts = [self.log_logit_scale.new_empty(0, self.config.embed_dim)]
         for batch in batches:
@@ -156,15 +158,28 @@ class Clip(nn.Module):
         return self.tokenizer(texts)
 
 
-def view_batches(count: int) -> list[slice]:
-    """Cut views into the batches that run together on a CPU: 1, 7, 8, then 16 each.
+def views_per_batch(config: ClipConfig) -> int:
+    """Return how many views run together on a CPU: 16, or fewer of many tokens, a power of two.
+
+    It follows from the model alone, because it decides the last bits of features.
+    """
+    size = VIEWS_PER_BATCH
+    if isinstance(config.vision, VitConfig):
+        tokens = (config.vision.image_size // config.vision.patch_size) ** 2 + 1
+        while size > 1 and size * tokens > TOKENS_PER_BATCH:
+            size //= 2
+    return size
+
+
+def view_batches(count: int, *, size: int = VIEWS_PER_BATCH) -> list[slice]:
+    """Cut views into the batches that run together on a CPU: 1, 7, 8, then `size` each.
 
     Example:
         >>> [(batch.start, batch.stop) for batch in view_batches(40)]
         [(0, 1), (1, 8), (8, 16), (16, 32), (32, 40)]
     """
-    borders = [0, 1, 8, *range(VIEWS_PER_BATCH, count, VIEWS_PER_BATCH)]
-    borders = [*(border for border in borders if border < count), count]
+    inner = {0, 1, 8, *range(size, count, size)}
+    borders = [*sorted(border for border in inner if border < count), count]
     return [slice(start, stop) for start, stop in pairwise(borders)]
 
 

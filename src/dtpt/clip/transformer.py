@@ -2,8 +2,9 @@
 
 Parameter names are OpenAI's (`attn.in_proj_weight`, `mlp.c_fc.weight`, ...), so that their weights
 load as they are. Attention is split into `project` and `attend` because prompt tuning needs the
-keys and values of a shared prefix (see `text.py`), and because the last block of either tower is
-read at one position only: then `queries` and `keys_values` project what is needed.
+keys and values of a shared prefix (see `text.py`). The last block of either tower is read at one
+position only: in the text tower `queries` and `keys_values` project what that needs, in the image
+tower, where no prefix is shared, `look` does without keys and values.
 
 QuickGELU is x·sigmoid(sx) = silu(sx)/s with s = 1.702. Written so, it costs three passes over the
 widest tensor of the block. Here s multiplies the small vectors in front of it (gain and bias of the
@@ -58,6 +59,24 @@ class Attention(nn.Module):
         kv = kv.view(*x.shape[:2], 2, self.heads, -1)  # (B, L, 2, heads, W/heads)
         k, v = kv.permute(2, 0, 3, 1, 4)  # each (B, heads, L, W/heads)
         return k, v
+
+    def look(self, token: Tensor, x: Tensor) -> Tensor:
+        """Attend from one token (B, 1, W) to all of x (B, L, W), without their keys and values.
+
+        A query q sees key W_k x + b_k as (W_kᵀ q)·x, up to a number that all keys share and softmax
+        takes away; and the mixture of values W_v x + b_v is W_v (mixture of x) + b_v, as its
+        weights sum to one. Two small products replace those with every x.
+        """
+        width = self.out_proj.in_features
+        _, w_k, w_v = self.in_proj_weight.view(3, self.heads, -1, width)  # (heads, W/heads, W)
+        b_v = self.in_proj_bias[2 * width :]
+        q = self.queries(token).squeeze(2)  # (B, heads, W/heads)
+        seen = torch.einsum("bhd,hdw->bhw", q, w_k) * q.shape[-1] ** -0.5
+        weights = (seen @ x.transpose(1, 2)).softmax(dim=-1)  # (B, heads, L)
+        mixed = torch.einsum("bhw,hdw->bhd", weights @ x, w_v)  # (B, heads, W/heads)
+        mixed = mixed.flatten(1).unsqueeze(1) + b_v  # (B, heads, W/heads) -> (B, 1, W)
+        out = self.out_proj
+        return self.copies.linear(mixed, out.weight, bias=out.bias, name="out")
 
     def attend(self, q: Tensor, kv: KeysValues, *, mask: Tensor | None = None) -> Tensor:
         """Mix values to (B, L, W); `mask` is True where a query may look."""

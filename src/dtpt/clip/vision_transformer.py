@@ -50,6 +50,5 @@ class VisionTransformer(nn.Module):
 def _class_token(block: Block, x: Tensor) -> Tensor:
     """Run the last block for the class token, which alone is read: (N, L, W) -> (N, W)."""
     normed = block.ln_1(x)
-    q = block.attn.queries(normed[:, :1])  # (N, heads, 1, W/heads)
-    attended = block.attn.attend(q, block.attn.keys_values(normed))  # (N, 1, W)
+    attended = block.attn.look(normed[:, :1], normed)  # (N, 1, W)
     return block.finish(x[:, :1], attended).squeeze(1)
