@@ -6,7 +6,7 @@ the processes that need it, too, have been started.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -109,20 +109,13 @@ def _fill(
         store.begin_session(session)
         if not plan.missing:
             return
-        batch = options.batch
         if options.engine == "local":
+            batch = options.batch
             crew = _open_crew(stack, setup, options=options, resources=resources, warm=warm)
         else:
-            from dtpt.runs.cluster.opening import batch_size, open_crew
-
-            batch = batch_size(setup, options, pictures=plan.missing)
-            crew = open_crew(
-                stack,
-                setup,
-                options=options,
-                batch=batch,
-                note=told.note,
-                record=partial(record_machine, store, told=told),
+            record = partial(record_machine, store, told=told)
+            batch, crew = _open_cluster(
+                stack, setup, pictures=plan.missing, options=options, note=told.note, record=record
             )
         stack.callback(crew.close)
         weights = settle_weights(plan, crew, tasks=setup.tasks, store=store, reporter=told)
@@ -173,6 +166,23 @@ def _session(
         "data_root": printable(options.data_root) if options.data_root else None,
         "command": [printable(word) for word in sys.argv],
     }
+
+
+def _open_cluster(
+    stack: ExitStack,
+    setup: "Setup",
+    *,
+    pictures: int,
+    options: EvalOptions,
+    note: Callable[[str], None],
+    record: Callable[[Mapping[str, object]], None],
+) -> tuple[int, Crew]:
+    """Open the replicas of a cluster; return how many pictures a batch has, and the crew."""
+    from dtpt.runs.cluster.opening import batch_size, open_crew
+
+    batch = batch_size(setup, options, pictures=pictures)
+    crew = open_crew(stack, setup, options=options, batch=batch, note=note, record=record)
+    return batch, crew
 
 
 def _open_crew(

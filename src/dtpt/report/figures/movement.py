@@ -83,20 +83,35 @@ def movement_drawing(methods: Sequence[MethodGeometry], *, title: str = "") -> t
     text = math.pi / 2 + angle / 2
     arc = np.linspace(text + 0.35, text - angle - 0.35, 100)
     axes.plot(np.cos(arc), np.sin(arc), color=RULE, linewidth=1.2)
-    start = np.array([math.cos(text), math.sin(text)])
-    image = np.array([math.cos(text - angle), math.sin(text - angle)])
+    _draw_feature(axes, text, name="text", marker="o")
+    _draw_feature(axes, text - angle, name="image", marker="s")
     factor = _enlargement(methods)
-    for end, name, marker in ((start, "text", "o"), (image, "image", "s")):
-        axes.plot([0, end[0]], [0, end[1]], color=RULE, linewidth=0.8)
-        axes.plot(*end, marker=marker, color=INK, markersize=6, linestyle="none")
-        axes.annotate(
-            name,
-            (end[0], end[1]),
-            xytext=(0, 9),
-            textcoords="offset points",
-            ha="center",
-            color=INK,
-        )
+    _draw_movements(axes, methods, text=text, factor=factor)
+    axes.plot(0, 0, marker="+", color=INK, markersize=8, linestyle="none")
+    axes.set(aspect="equal", xticks=[], yticks=[])
+    axes.set_xlabel(f"mean angle {math.degrees(angle):.0f}°, movement enlarged {factor:.3g} times")
+    axes.set_title(title)
+    tidy(axes, grid="none")
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.margins(0.12)
+    add_legend(axes, loc="lower right")
+    return figure, axes
+
+
+def _draw_feature(axes: Axes, angle: float, *, name: str, marker: str) -> None:
+    """Draw the radius to a point of the unit circle, and its name."""
+    x, y = math.cos(angle), math.sin(angle)
+    axes.plot([0, x], [0, y], color=RULE, linewidth=0.8)
+    axes.plot(x, y, marker=marker, color=INK, markersize=6, linestyle="none")
+    axes.annotate(name, (x, y), xytext=(0, 9), textcoords="offset points", ha="center", color=INK)
+
+
+def _draw_movements(
+    axes: Axes, methods: Sequence[MethodGeometry], *, text: float, factor: float
+) -> None:
+    """Draw where each method moves the text feature, which lies at the angle `text`."""
+    start = np.array([math.cos(text), math.sin(text)])
     along = np.array([math.sin(text), -math.cos(text)])  # unit tangent toward the image
     looks = looks_for((method.method, method.lambda_) for method in methods)
     for method in methods:
@@ -115,16 +130,6 @@ def movement_drawing(methods: Sequence[MethodGeometry], *, title: str = "") -> t
             markersize=6,
             label=method_title(method.method, method.lambda_),
         )
-    axes.plot(0, 0, marker="+", color=INK, markersize=8, linestyle="none")
-    axes.set(aspect="equal", xticks=[], yticks=[])
-    axes.set_xlabel(f"mean angle {math.degrees(angle):.0f}°, movement enlarged {factor:.3g} times")
-    axes.set_title(title)
-    tidy(axes, grid="none")
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
-    axes.margins(0.12)
-    add_legend(axes, loc="lower right")
-    return figure, axes
 
 
 def _enlargement(methods: Sequence[MethodGeometry]) -> float:
