@@ -28,6 +28,11 @@ class VitConfig(_Frozen):
     mlp_width: PositiveInt
     norm_eps: float = 1e-5
 
+    @property
+    def tokens(self) -> int:
+        """Number of positions: one for each patch, and the class token."""
+        return (self.image_size // self.patch_size) ** 2 + 1
+
 
 class ResNetConfig(_Frozen):
     """CLIP's modified ResNet: three-convolution stem, anti-aliased strides, attention pool."""

@@ -165,8 +165,7 @@ def views_per_batch(config: ClipConfig) -> int:
     """
     size = VIEWS_PER_BATCH
     if isinstance(config.vision, VitConfig):
-        tokens = (config.vision.image_size // config.vision.patch_size) ** 2 + 1
-        while size > 1 and size * tokens > TOKENS_PER_BATCH:
+        while size > 1 and size * config.vision.tokens > TOKENS_PER_BATCH:
             size //= 2
     return size
 

@@ -75,14 +75,16 @@ class Attention(nn.Module):
         weights = (seen @ x.transpose(1, 2)).softmax(dim=-1)  # (B, heads, L)
         mixed = torch.einsum("bhw,hdw->bhd", weights @ x, w_v)  # (B, heads, W/heads)
         mixed = mixed.flatten(1).unsqueeze(1) + b_v  # (B, heads, W/heads) -> (B, 1, W)
-        out = self.out_proj
-        return self.copies.linear(mixed, out.weight, bias=out.bias, name="out")
+        return self._out(mixed)
 
     def attend(self, q: Tensor, kv: KeysValues, *, mask: Tensor | None = None) -> Tensor:
         """Mix values to (B, L, W); `mask` is True where a query may look."""
         k, v = kv
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         mixed = mixed.transpose(1, 2).flatten(2)  # (B, heads, L, W/heads) -> (B, L, W)
+        return self._out(mixed)
+
+    def _out(self, mixed: Tensor) -> Tensor:
         out = self.out_proj
         return self.copies.linear(mixed, out.weight, bias=out.bias, name="out")
 

@@ -15,10 +15,9 @@ class VisionTransformer(nn.Module):
     def __init__(self, config: VitConfig, embed_dim: int, *, activation: Activation) -> None:
         super().__init__()
         width, patch = config.width, config.patch_size
-        tokens = (config.image_size // patch) ** 2 + 1
         self.conv1 = nn.Conv2d(3, width, kernel_size=patch, stride=patch, bias=False)
         self.class_embedding = nn.Parameter(torch.empty(width))
-        self.positional_embedding = nn.Parameter(torch.empty(tokens, width))
+        self.positional_embedding = nn.Parameter(torch.empty(config.tokens, width))
         self.ln_pre = nn.LayerNorm(width, eps=config.norm_eps)
         self.transformer = Transformer(
             width,
