@@ -22,9 +22,9 @@ from dtpt.clip.model import Clip, initialise
 from dtpt.data import load_dataset
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
-from dtpt.prompts import PromptSet
 from dtpt.runs import EvalOptions, evaluate
 from dtpt.tuning import Tuner, TuningSettings
+from dtpt.tuning.prompts import PromptSet
 from far_device import DeviceMixture, Far, far_device
 
 NAMES = ["cat", "dog", "red apple", "house", "a very large car"]

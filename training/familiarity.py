@@ -29,8 +29,8 @@ from dtpt.clip.loading.load import load_model
 from dtpt.clip.model import Clip
 from dtpt.data.openmoji import load_openmoji
 from dtpt.data.openmoji_art import PRESENTATIONS
-from dtpt.familiarity import Rule, picture_statistics
 from dtpt.images import open_image
+from dtpt.prediction.ood import Rule, picture_statistics
 from training.artwork import WORK, build, fetch, load, render
 
 OTHER_ICONS = ("streamline-emojis", "flat-color-icons", "fluent-color", "meteocons", "mdi", "logos")

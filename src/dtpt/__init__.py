@@ -13,9 +13,6 @@ __version__ = "0.1.0"
 logging.getLogger("dtpt").addHandler(logging.NullHandler())  # who wants to read us adds another
 
 if TYPE_CHECKING:
-    from dtpt.classifier import Answer as Answer
-    from dtpt.classifier import Classifier as Classifier
-    from dtpt.classifier import Prediction as Prediction
     from dtpt.clip.loading import from_open_clip as from_open_clip
     from dtpt.clip.loading import from_transformers as from_transformers
     from dtpt.clip.loading import load_model as load_model
@@ -29,25 +26,28 @@ if TYPE_CHECKING:
     from dtpt.methods import regularised as regularised
     from dtpt.methods import resolve_method as resolve_method
     from dtpt.metrics import calibration_report as calibration_report
-    from dtpt.prompts import PromptSet as PromptSet
+    from dtpt.prediction import Answer as Answer
+    from dtpt.prediction import Classifier as Classifier
+    from dtpt.prediction import Prediction as Prediction
     from dtpt.report.from_python import compare as compare
     from dtpt.runs import Run as Run
     from dtpt.runs.from_python import evaluate as evaluate
     from dtpt.runs.from_python import load_run as load_run
     from dtpt.tuning import Tuner as Tuner
     from dtpt.tuning import TuningSettings as TuningSettings
+    from dtpt.tuning.prompts import PromptSet as PromptSet
     from dtpt.views import ViewRecipe as ViewRecipe
 
 _HOMES = {
-    "Answer": "dtpt.classifier",
-    "Classifier": "dtpt.classifier",
+    "Answer": "dtpt.prediction",
+    "Classifier": "dtpt.prediction",
     "Clip": "dtpt.clip.model",
     "Dataset": "dtpt.data",
     "DtptError": "dtpt.errors",
     "METHODS": "dtpt.methods",
     "Method": "dtpt.methods",
-    "Prediction": "dtpt.classifier",
-    "PromptSet": "dtpt.prompts",
+    "Prediction": "dtpt.prediction",
+    "PromptSet": "dtpt.tuning.prompts",
     "Run": "dtpt.runs",
     "Tuner": "dtpt.tuning",
     "TuningSettings": "dtpt.tuning",

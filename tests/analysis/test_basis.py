@@ -13,8 +13,8 @@ from dtpt.analysis.basis import (
 )
 from dtpt.errors import MethodError
 from dtpt.methods import resolve_method
-from dtpt.prompts import PromptSet
 from dtpt.tuning import Tuner
+from dtpt.tuning.prompts import PromptSet
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "tropical drink"]
 INVARIANT = ["zero-shot", "tpt", "c-tpt", "o-tpt", "a-tpt", "d-tpt:aligned", "tpt+sals", "r-tpt"]

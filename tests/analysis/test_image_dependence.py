@@ -13,8 +13,8 @@ from dtpt.analysis.image_dependence import (
 from dtpt.analysis.scores import score_method
 from dtpt.errors import MetricError
 from dtpt.methods import resolve_method
-from dtpt.prompts import PromptSet
 from dtpt.tuning import Tuner
+from dtpt.tuning.prompts import PromptSet
 
 
 def gradients(images, seed=0):

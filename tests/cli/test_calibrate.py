@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from promised_runs import write_probabilities
 
-from dtpt.promises import read_promise
-from dtpt.promises.scores import LOG_FLOOR, as_stored
+from dtpt.calibration import read_promise
+from dtpt.calibration.scores import LOG_FLOOR, as_stored
 from dtpt.runs import open_run
 from dtpt.runs.probabilities import pack, unpack
 from dtpt.runs.queries import Weight

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from dtpt.classifier import Classifier
 from dtpt.cli import predict as command
 from dtpt.cli.main import app
 from dtpt.clip.loading import load_model
 from dtpt.errors import CheckpointError, OptionError, PromptError, WorkerError
+from dtpt.prediction import Classifier
 
 CLASSES = ("--classes", "cat,dog,green square")
 

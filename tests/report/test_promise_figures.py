@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dtpt.promises import Levels, Splits
+from dtpt.calibration import Levels, Splits
 from dtpt.report.figures.promises import kept_promises_figure
 
 

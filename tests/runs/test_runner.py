@@ -17,11 +17,11 @@ from dtpt.errors import RunError
 from dtpt.images import pixel_digest
 from dtpt.methods import resolve_method
 from dtpt.metrics import calibration_report
-from dtpt.prompts import PromptSet
 from dtpt.runs import EvalOptions, evaluate, open_run, results_of, score_cells
 from dtpt.runs.features import read_shard
 from dtpt.runs.pipeline import encode_views
 from dtpt.tuning import Tuner, TuningSettings
+from dtpt.tuning.prompts import PromptSet
 from dtpt.views import ViewRecipe, make_views
 
 

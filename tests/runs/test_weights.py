@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
-from dtpt.classifier.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import RunError
+from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.runs import EvalOptions, evaluate, merge, open_run, results_of
 from dtpt.runs.exports import sample_records
 from dtpt.runs.orders import Found, Returned, Struck

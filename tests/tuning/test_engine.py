@@ -11,8 +11,8 @@ from dtpt.methods.c_tpt import dispersion
 from dtpt.methods.d_tpt import dimensional_entropy
 from dtpt.methods.o_tpt import gram_row_excess
 from dtpt.methods.tpt import marginal_entropy, select_confident
-from dtpt.prompts import PromptSet
 from dtpt.tuning import PromptEncoder, Tuner, TuningSettings
+from dtpt.tuning.prompts import PromptSet
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing", "cat"]
 TEMPLATES = ["a photo of a {}.", "a {}, a type of pet.", "{} in a photo", "the-{} of my friend"]

@@ -6,11 +6,11 @@ from live_server import LIMITS, png, running
 from PIL import Image
 
 import dtpt
+from dtpt.calibration import Levels
 from dtpt.cli.serve import serve
 from dtpt.data import load_dataset
 from dtpt.errors import PromiseError
 from dtpt.metrics import binomial_interval
-from dtpt.promises import Levels
 from dtpt.runs import EvalOptions, evaluate, open_run
 from dtpt.runs.promised import one_cell, promise_of
 from dtpt.web.answering import Playground

@@ -14,9 +14,9 @@ import pytest
 from live_server import Running, png, running
 
 import dtpt
+from dtpt.calibration import Basis, Fit, Levels, Promise
 from dtpt.data.openmoji_art import OpenMojiRef
 from dtpt.images import open_image, pixel_digest
-from dtpt.promises import Basis, Fit, Levels, Promise
 from dtpt.web.answering import Playground
 from dtpt.web.limits import Limits
 from dtpt.web.presets import class_lists

@@ -13,10 +13,10 @@ from dtpt.data.loading import expand_names
 from dtpt.data.named_sets import NAMED_SETS, catalog_entry
 from dtpt.errors import PromptError
 from dtpt.methods import resolve_method
-from dtpt.prompts import PromptSet, load_context
 from dtpt.runs.progress import make_reporter
 from dtpt.runs.replica import torch_threads
 from dtpt.tuning import Tuner
+from dtpt.tuning.prompts import PromptSet, load_context
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip

@@ -240,8 +240,8 @@ def _scene(architecture: str, classes: int, *, views: int) -> Scene:
     from dtpt.clip.loading.catalog import architecture as shape
     from dtpt.clip.plain import PlainClip
     from dtpt.clip.random_weights import random_clip
-    from dtpt.prompts import PromptSet
     from dtpt.tuning import Tuner
+    from dtpt.tuning.prompts import PromptSet
     from dtpt.views import ViewRecipe
 
     if min(classes, views) < 1:

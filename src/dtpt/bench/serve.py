@@ -244,8 +244,8 @@ def _in_rounds(
     model: str, service: _Service, *, answers: int, pictures: Iterator[bytes]
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return wall and processor seconds of one answer: of the library, and over HTTP."""
-    from dtpt.classifier import Classifier
     from dtpt.clip.loading import load_model
+    from dtpt.prediction import Classifier
 
     classifier = Classifier(
         load_model(model, device="cpu"), CLASSES, method=METHOD, views=service.views

@@ -25,7 +25,7 @@ from dtpt.methods import ResolvedMethod, resolve_method
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
-    from dtpt.prompts import PromptSet
+    from dtpt.tuning.prompts import PromptSet
 
 PLAIN_GB_PER_CLASS = 0.034  # what the plain way grew by at 47 classes; decides what is skipped
 VIEWS = 64
@@ -189,7 +189,7 @@ def _text_side(case: Case) -> "tuple[Clip, PromptSet]":
     from dtpt.clip.config import VitConfig
     from dtpt.clip.loading.catalog import architecture
     from dtpt.clip.random_weights import random_clip
-    from dtpt.prompts import PromptSet
+    from dtpt.tuning.prompts import PromptSet
 
     vision = VitConfig(image_size=32, patch_size=32, width=64, layers=1, heads=1, mlp_width=64)
     model = random_clip(architecture(case.architecture).model_copy(update={"vision": vision}))

@@ -9,7 +9,7 @@ from dtpt.cli.flags import AsJson
 from dtpt.files import printable
 
 if TYPE_CHECKING:
-    from dtpt.promises import Promise
+    from dtpt.calibration import Promise
 
 
 def calibrate(
@@ -49,7 +49,7 @@ def calibrate(
         figure: With --check, draw what it shows into this .svg file.
         as_json: Print JSON instead.
     """
-    from dtpt.promises import Levels
+    from dtpt.calibration import Levels
     from dtpt.runs import open_run
     from dtpt.runs.promised import chosen_cell, promise_of
 

@@ -9,7 +9,7 @@ from dtpt.errors import OptionError
 from dtpt.files import printable, write_atomically
 
 if TYPE_CHECKING:
-    from dtpt.promises import Levels, Splits
+    from dtpt.calibration import Levels, Splits
     from dtpt.runs import Cell, Run
 
 Found = Sequence[tuple["Cell", "Splits"]]

@@ -18,9 +18,9 @@ from dtpt.runs.options import PredictOptions
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from dtpt.classifier import Classifier, Prediction
+    from dtpt.calibration import Promise, Subject
     from dtpt.errors import ImageError
-    from dtpt.promises import Promise, Subject
+    from dtpt.prediction import Classifier, Prediction
 
 # what people look for first in the help
 FIRST = ("classes", "classes_file", "model", "method", "lambda_", "template", "views", "seed")
@@ -73,7 +73,7 @@ def _options(flags: PredictFlags) -> "tuple[PredictOptions, Promise | None]":
     options = flags.options(PredictOptions, table="predict")
     if options.promise is None:
         return options, None
-    from dtpt.promises import read_promise
+    from dtpt.calibration import read_promise
 
     promise = read_promise(options.promise)
     subject = promise.subject
@@ -119,9 +119,9 @@ def _classifier(
 ) -> "Classifier":
     import torch
 
-    from dtpt.classifier import Classifier
     from dtpt.clip.loading import load_model
-    from dtpt.prompts import load_context, placeholder_template
+    from dtpt.prediction import Classifier
+    from dtpt.tuning.prompts import load_context, placeholder_template
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)

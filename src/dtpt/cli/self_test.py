@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from dtpt.classifier import Classifier
+    from dtpt.prediction import Classifier
 
 MOST_SECONDS = 20.0
 LARGEST_DIFFERENCE = 1e-4  # of a probability: rounding gives less than 1e-6
@@ -75,8 +75,8 @@ def self_test(most_seconds: float = MOST_SECONDS) -> SelfTest:
 
 
 def _classifiers() -> "list[Classifier]":
-    from dtpt.classifier import Classifier
     from dtpt.clip.loading import load_model
+    from dtpt.prediction import Classifier
 
     model = load_model("pocket", device="cpu")
     return [Classifier(model, CLASSES, method=name, views=VIEWS) for name in METHODS]

@@ -16,7 +16,7 @@ from dtpt.errors import MethodError
 from dtpt.methods.base import EntropyReading, ResolvedMethod
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
-from dtpt.prompts import PromptSet
+from dtpt.tuning.prompts import PromptSet
 
 
 def algorithm_1(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dtpt.calibration import Judged, Labelled, Levels, cross_fits, judge_both, together
 from dtpt.data import family_title
 from dtpt.errors import PromiseError, RunError
-from dtpt.promises import Judged, Labelled, Levels, cross_fits, judge_both, together
 from dtpt.report.chosen_weights import shown_contenders
 from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.figures.promises import promised_risk_figure

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.data.families import family_protocol
-from dtpt.errors import PromiseError
-from dtpt.methods import resolve_method
-from dtpt.methods.mean_views import AUTO
-from dtpt.promises import (
+from dtpt.calibration import (
     Basis,
     Labelled,
     Levels,
@@ -23,7 +19,11 @@ from dtpt.promises import (
     random_splits,
     temperature_part,
 )
-from dtpt.promises.words import promised, remarks
+from dtpt.calibration.words import promised, remarks
+from dtpt.data.families import family_protocol
+from dtpt.errors import PromiseError
+from dtpt.methods import resolve_method
+from dtpt.methods.mean_views import AUTO
 
 if TYPE_CHECKING:
     from dtpt.runs.reading import Run

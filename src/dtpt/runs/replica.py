@@ -18,7 +18,6 @@ from dtpt.clip.loading import load_model
 from dtpt.data import Sample
 from dtpt.errors import DtptError, ImageError, RunError
 from dtpt.methods import ResolvedMethod
-from dtpt.prompts import PromptSet
 from dtpt.runs.answers import to_answer
 from dtpt.runs.features import Features
 from dtpt.runs.orders import (
@@ -37,6 +36,7 @@ from dtpt.runs.orders import (
 from dtpt.runs.pipeline import FeatureCaches, FeaturePipeline, Seen, as_tensor, encode_views
 from dtpt.runs.workers import Job, make_renderer, render
 from dtpt.tuning import Outcome, Tuner, views_needed
+from dtpt.tuning.prompts import PromptSet
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

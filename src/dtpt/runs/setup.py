@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dtpt.classifier.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.mean_views import all_shares
+from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.processes import processor_name
-from dtpt.prompts import context_digest, load_context, placeholder_template
 from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.weights import is_open
 from dtpt.tuning import TuningSettings, views_needed
+from dtpt.tuning.prompts import context_digest, load_context, placeholder_template
 from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.classifier.answers import promised_about
+from dtpt.calibration import Promise, Subject
 from dtpt.metrics import binomial_interval
-from dtpt.promises import Promise, Subject
+from dtpt.prediction.answers import promised_about
 from dtpt.runs import open_run
 from dtpt.runs.promised import subject_of
 from dtpt.tuning import Outcome

@@ -15,11 +15,11 @@ import torch
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dtpt.calibration import Promise, read_promise
 from dtpt.clip.loading import load_model
 from dtpt.clip.model import Clip
 from dtpt.errors import DtptError, PromiseError
 from dtpt.files import printable
-from dtpt.promises import Promise, read_promise
 from dtpt.web.answering import Playground
 from dtpt.web.app import Service, build_app, make_service
 from dtpt.web.evidence import RunEvidence

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dtpt.calibration import Judged, Splits
 from dtpt.methods import method_title
 from dtpt.metrics import risk_coverage_curve
-from dtpt.promises import Judged, Splits
 from dtpt.report.figures.risk import risk_coverage_figure
 from dtpt.report.figures.style import GREY, INK, Variant, looks_for, new_figure, tidy
 

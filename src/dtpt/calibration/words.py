@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dtpt.promises.fitting import LEAST_FOR_TEMPERATURE, Fit, Levels, SetKind
-from dtpt.promises.splitting import Labelled
+from dtpt.calibration.fitting import LEAST_FOR_TEMPERATURE, Fit, Levels, SetKind
+from dtpt.calibration.splitting import Labelled
 
 KINDS = {"lac": "LAC", "aps": "APS"}
 

@@ -135,7 +135,7 @@ class _Crew:
         try:
             for _ in range(count):
                 environment = {"OMP_NUM_THREADS": str(threads)}
-                companion = start("dtpt.classifier.batches:serve", environment=environment)
+                companion = start("dtpt.prediction.batches:serve", environment=environment)
                 self._workers.append(_Worker(companion))
                 self._idle.put(self._workers[-1])
         except OSError as error:

@@ -12,8 +12,8 @@ from PIL import Image
 
 import dtpt
 from dtpt import familiarity
-from dtpt.familiarity import picture_statistics, rule_of, unfamiliar
 from dtpt.images import open_image
+from dtpt.prediction.ood import picture_statistics, rule_of, unfamiliar
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from dtpt.errors import MethodError, PromptError, PromptWarning, shown
-from dtpt.prompts import PromptSet
+from dtpt.tuning.prompts import PromptSet
 from dtpt.views import ViewRecipe
 
 

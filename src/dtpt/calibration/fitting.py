@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dtpt.calibration.abstention import most_lenient, threshold_sequence
+from dtpt.calibration.conformal import score_limit
+from dtpt.calibration.scores import FloatArray, aps_scores, calibrated, lac_scores
+from dtpt.calibration.splitting import BoolArray, IntArray, Labelled
 from dtpt.errors import PromiseError
 from dtpt.metrics import fit_temperature
-from dtpt.promises.abstention import most_lenient, threshold_sequence
-from dtpt.promises.conformal import score_limit
-from dtpt.promises.scores import FloatArray, aps_scores, calibrated, lac_scores
-from dtpt.promises.splitting import BoolArray, IntArray, Labelled
 
 SetKind = Literal["lac", "aps"]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]

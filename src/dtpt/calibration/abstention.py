@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dtpt.calibration.scores import FloatArray
+from dtpt.calibration.splitting import BoolArray
 from dtpt.metrics import binomial_cdf, binomial_upper_bound
-from dtpt.promises.scores import FloatArray
-from dtpt.promises.splitting import BoolArray
 
 STEPS = 50
 # With just as many answers as a test needs, one slip would end the search. With far more, the

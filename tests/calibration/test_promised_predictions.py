@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 import dtpt
+from dtpt.calibration import Basis, Fit, Levels, Promise
 from dtpt.cli.predict import PredictFlags, predict
 from dtpt.cli.predict import _print_table as print_table
 from dtpt.errors import PromiseError
-from dtpt.promises import Basis, Fit, Levels, Promise
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
 

@@ -9,29 +9,29 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from dtpt.classifier.answers import Answer, KeptViews, Prediction, promised_about
-from dtpt.classifier.arguments import check_prompts, class_names, view_recipe, whole_number
-from dtpt.classifier.batches import (
+from dtpt.calibration import Promise, Subject, as_promise
+from dtpt.clip.model import Clip
+from dtpt.errors import ImageError, OptionError
+from dtpt.files import AnyPath
+from dtpt.images import ImageSource
+from dtpt.methods import Method, ResolvedMethod, resolve_method
+from dtpt.methods.tpt import select_confident
+from dtpt.methods.zero_shot import class_logits
+from dtpt.prediction.answers import Answer, KeptViews, Prediction, promised_about
+from dtpt.prediction.arguments import check_prompts, class_names, view_recipe, whole_number
+from dtpt.prediction.batches import (
     Answers,
     answer_here,
     answer_in_processes,
     check_images,
     count_workers,
 )
-from dtpt.classifier.saving import Parts, load_parts, save_parts
-from dtpt.classifier.seeing import Seen, ViewMaker
-from dtpt.clip.model import Clip
-from dtpt.errors import ImageError, OptionError
-from dtpt.familiarity import unfamiliar
-from dtpt.files import AnyPath
-from dtpt.images import ImageSource
-from dtpt.methods import Method, ResolvedMethod, resolve_method
-from dtpt.methods.tpt import select_confident
-from dtpt.methods.zero_shot import class_logits
-from dtpt.promises import Promise, Subject, as_promise
-from dtpt.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
+from dtpt.prediction.ood import unfamiliar
+from dtpt.prediction.saving import Parts, load_parts, save_parts
+from dtpt.prediction.seeing import Seen, ViewMaker
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
 from dtpt.tuning.checks import checked_settings
+from dtpt.tuning.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
 from dtpt.views import ViewRecipe
 from dtpt.views.thumbnails import COLUMNS, contact_sheet
 

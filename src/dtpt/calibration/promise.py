@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy.typing as npt
 from pydantic import Field, JsonValue, ValidationError
 
+from dtpt.calibration.fitting import Fit, Frozen, Levels, SetKind, Statement, state
 from dtpt.errors import PromiseError
 from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
-from dtpt.promises.fitting import Fit, Frozen, Levels, SetKind, Statement, state
 
 FORMAT = 1
 MOST_BYTES = 2**24
@@ -142,7 +142,7 @@ class Promise(Frozen):
             raise PromiseError(f"The promise is for {'; '.join(found)}.")
 
     def state(self, log_probabilities: npt.ArrayLike, *, predictions: npt.ArrayLike) -> Statement:
-        """Say what is promised about n pictures (see `dtpt.promises.state`).
+        """Say what is promised about n pictures (see `dtpt.calibration.state`).
 
         Args:
             log_probabilities: (n, C).

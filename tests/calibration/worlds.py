@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dtpt.promises import Labelled
+from dtpt.calibration import Labelled
 
 
 def drawn(count, *, seed, classes=10, sharpness=6.0, overconfidence=1.0):

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtpt.errors import PromiseError
-from dtpt.promises.fitting import (
+from dtpt.calibration.fitting import (
     Fit,
     Levels,
     Scored,
@@ -17,8 +16,8 @@ from dtpt.promises.fitting import (
     state_scored,
     temperature_of,
 )
-from dtpt.promises.scores import FloatArray
-from dtpt.promises.splitting import (
+from dtpt.calibration.scores import FloatArray
+from dtpt.calibration.splitting import (
     TEMPERATURE_SHARE,
     BoolArray,
     IntArray,
@@ -26,6 +25,7 @@ from dtpt.promises.splitting import (
     hash_shares,
     temperature_part,
 )
+from dtpt.errors import PromiseError
 
 
 @dataclass(frozen=True)

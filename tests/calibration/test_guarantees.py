@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worlds import drawn, voted
 
-from dtpt.promises import Labelled, Levels, fit, judge, random_splits
+from dtpt.calibration import Labelled, Levels, fit, judge, random_splits
 
 DRAWS = 200
 LABELLED = 400

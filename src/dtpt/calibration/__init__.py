@@ -3,12 +3,12 @@
 On labelled pictures of one method a promise fits a temperature, prediction sets with a chosen share
 of hits, and a threshold that keeps errors among the given answers rare. NumPy only.
 
->>> from dtpt.promises import read_promise
+>>> from dtpt.calibration import read_promise
 >>> read_promise("promise.json").promised                                       # doctest: +SKIP
 """
 
-from dtpt.promises.fitting import Fit, Levels, SetKind, Statement, fit, state
-from dtpt.promises.judging import (
+from dtpt.calibration.fitting import Fit, Levels, SetKind, Statement, fit, state
+from dtpt.calibration.judging import (
     Judged,
     Splits,
     cross_fit,
@@ -18,8 +18,8 @@ from dtpt.promises.judging import (
     random_splits,
     together,
 )
-from dtpt.promises.promise import Basis, Promise, Subject, as_promise, read_promise
-from dtpt.promises.splitting import Labelled, hash_shares, temperature_part
+from dtpt.calibration.promise import Basis, Promise, Subject, as_promise, read_promise
+from dtpt.calibration.splitting import Labelled, hash_shares, temperature_part
 
 __all__ = [
     "Basis",

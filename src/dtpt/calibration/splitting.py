@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dtpt.calibration.scores import FloatArray, Stored, as_stored, falling
 from dtpt.errors import PromiseError
-from dtpt.promises.scores import FloatArray, Stored, as_stored, falling
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from dtpt.calibration.scores import FloatArray
 from dtpt.errors import PromiseError
-from dtpt.promises.scores import FloatArray
 
 _ROUNDING = 1e-9  # 0.9 · 10 is 9
 

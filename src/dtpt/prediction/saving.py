@@ -21,6 +21,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 import dtpt
+from dtpt.calibration import Promise, read_promise
 from dtpt.clip.config import Activation, Precision
 from dtpt.clip.loading import load_model
 from dtpt.clip.loading.documents import read_json
@@ -29,7 +30,6 @@ from dtpt.clip.model import Clip
 from dtpt.errors import CheckpointError, DtptError, MethodError, OptionError, shown
 from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
 from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.promises import Promise, read_promise
 from dtpt.tuning.settings import TuningSettings
 from dtpt.views.recipe import ViewRecipe
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from worlds import drawn
 
+from dtpt.calibration import Basis, Levels, Promise, Subject, fit, read_promise
+from dtpt.calibration.words import promised
 from dtpt.errors import PromiseError
-from dtpt.promises import Basis, Levels, Promise, Subject, fit, read_promise
-from dtpt.promises.words import promised
 
 
 def subject(**changes):
@@ -115,7 +115,7 @@ def test_a_truncated_file_is_refused(promise, tmp_path):
 
 
 def test_a_fresh_digest_does_not_make_nonsense_valid(promise, tmp_path):
-    from dtpt.promises.promise import content_digest
+    from dtpt.calibration.promise import content_digest
 
     content = promise.model_dump(mode="json", by_alias=True)
     content["fit"]["temperature"] = -1.0

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dtpt.classifier.notebook import SHOWN, Bar, as_html
-from dtpt.promises import Promise
+from dtpt.calibration import Promise
+from dtpt.prediction.notebook import SHOWN, Bar, as_html
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from worlds import drawn, voted
 
+from dtpt.calibration import Labelled, Levels, cross_fit, fit, judge, state, temperature_part
+from dtpt.calibration.abstention import least_answers, most_lenient, threshold_sequence
+from dtpt.calibration.conformal import least_pictures, score_limit
+from dtpt.calibration.fitting import temperature_of
+from dtpt.calibration.scores import aps_scores, calibrated, lac_scores
+from dtpt.calibration.words import promised, remarks
 from dtpt.errors import PromiseError
 from dtpt.metrics import binomial_upper_bound, fit_temperature
-from dtpt.promises import Labelled, Levels, cross_fit, fit, judge, state, temperature_part
-from dtpt.promises.abstention import least_answers, most_lenient, threshold_sequence
-from dtpt.promises.conformal import least_pictures, score_limit
-from dtpt.promises.fitting import temperature_of
-from dtpt.promises.scores import aps_scores, calibrated, lac_scores
-from dtpt.promises.words import promised, remarks
 
 
 def halves(rows):

@@ -12,7 +12,7 @@ a classifier to a folder and reads it back.
 'bicycle'
 """
 
-from dtpt.classifier.answers import Answer, KeptViews, Prediction
-from dtpt.classifier.classifier import Classifier
+from dtpt.prediction.answers import Answer, KeptViews, Prediction
+from dtpt.prediction.classifier import Classifier
 
 __all__ = ["Answer", "Classifier", "KeptViews", "Prediction"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from dtpt.errors import PromptError
-from dtpt.prompts import (
+from dtpt.tuning.prompts import (
     BATCH_TOKENS,
     PromptSet,
     batch_by_length,

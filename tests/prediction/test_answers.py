@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import dtpt
-from dtpt.classifier.notebook import Bar, as_html
+from dtpt.prediction.notebook import Bar, as_html
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 import dtpt
-from dtpt.classifier import batches
 from dtpt.errors import ImageError, MethodError, OptionError, WorkerError
 from dtpt.methods import regularised
+from dtpt.prediction import batches
 from dtpt.processes import CAN_START
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
