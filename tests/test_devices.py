@@ -19,12 +19,12 @@ from dtpt.analysis.gradients import gradient_agreement
 from dtpt.analysis.study import analyse
 from dtpt.clip.config import ClipConfig, ResNetConfig, SmallResNetConfig
 from dtpt.clip.model import Clip, initialise
+from dtpt.clip.prompts import PromptSet
 from dtpt.data import load_dataset
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.runs import EvalOptions, evaluate
 from dtpt.tuning import Tuner, TuningSettings
-from dtpt.tuning.prompts import PromptSet
 from far_device import DeviceMixture, Far, far_device
 
 NAMES = ["cat", "dog", "red apple", "house", "a very large car"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dtpt.clip.loading import load_model as load_model
     from dtpt.clip.loading import push_to_hub as push_to_hub
     from dtpt.clip.model import Clip as Clip
+    from dtpt.clip.prompts import PromptSet as PromptSet
     from dtpt.data import Dataset as Dataset
     from dtpt.data import load_dataset as load_dataset
     from dtpt.errors import DtptError as DtptError
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from dtpt.runs.from_python import load_run as load_run
     from dtpt.tuning import Tuner as Tuner
     from dtpt.tuning import TuningSettings as TuningSettings
-    from dtpt.tuning.prompts import PromptSet as PromptSet
     from dtpt.views import ViewRecipe as ViewRecipe
 
 _HOMES = {
@@ -47,7 +47,7 @@ _HOMES = {
     "METHODS": "dtpt.methods",
     "Method": "dtpt.methods",
     "Prediction": "dtpt.prediction",
-    "PromptSet": "dtpt.tuning.prompts",
+    "PromptSet": "dtpt.clip.prompts",
     "Run": "dtpt.runs",
     "Tuner": "dtpt.tuning",
     "TuningSettings": "dtpt.tuning",

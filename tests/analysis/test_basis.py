@@ -11,10 +11,10 @@ from dtpt.analysis.basis import (
     random_rotation,
     rotated,
 )
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods import resolve_method
 from dtpt.tuning import Tuner
-from dtpt.tuning.prompts import PromptSet
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "tropical drink"]
 INVARIANT = ["zero-shot", "tpt", "c-tpt", "o-tpt", "a-tpt", "d-tpt:aligned", "tpt+sals", "r-tpt"]

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from dtpt.analysis.gradients import gradient_agreement
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, regularised, resolve_method
 from dtpt.tuning import Tuner
-from dtpt.tuning.prompts import PromptSet
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "tropical drink"]
 

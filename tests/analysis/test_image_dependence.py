@@ -11,10 +11,10 @@ from dtpt.analysis.image_dependence import (
     sign_shares,
 )
 from dtpt.analysis.scores import score_method
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MetricError
 from dtpt.methods import resolve_method
 from dtpt.tuning import Tuner
-from dtpt.tuning.prompts import PromptSet
 
 
 def gradients(images, seed=0):

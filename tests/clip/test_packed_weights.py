@@ -11,12 +11,12 @@ from dtpt.clip import load_model, packed
 from dtpt.clip.loading.catalog import architecture
 from dtpt.clip.packed import SMALLEST, Copies
 from dtpt.clip.plain import PlainClip
+from dtpt.clip.prompts import PromptSet
 from dtpt.clip.random_weights import random_clip
 from dtpt.clip.transformer import packed_bytes
 from dtpt.methods import resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.tuning import Tuner
-from dtpt.tuning.prompts import PromptSet
 
 needs_onednn = pytest.mark.skipif(not packed._HAS_ONEDNN, reason="no oneDNN on x86 here")
 LIMIT = {"rtol": 1e-5, "atol": 1e-5}

@@ -8,10 +8,10 @@ from dtpt.clip import load_model
 from dtpt.clip.config import ResNetConfig, SmallResNetConfig
 from dtpt.clip.loading.save import save_model
 from dtpt.clip.precision import fitted
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import CheckpointError, UnknownName
 from dtpt.methods import resolve_method
 from dtpt.tuning import Tuner
-from dtpt.tuning.prompts import PromptSet
 
 NAMES = ["cat", "dog", "red apple", "house", "tree", "a very large car"]
 LIMIT = {"bfloat16": 2e-2, "float16": 2e-3}  # of unit features; 8 and 11 bits of a number

@@ -6,8 +6,8 @@ from test_towers import clip_with
 
 from dtpt.clip.config import ResNetConfig, SmallResNetConfig
 from dtpt.clip.plain import PlainClip
+from dtpt.clip.prompts import PromptSet
 from dtpt.methods.algorithm_1 import text_features
-from dtpt.tuning.prompts import PromptSet
 
 LIMIT = {"rtol": 0, "atol": 1e-12}
 TOWERS = {

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import dtpt
-from dtpt import familiarity
 from dtpt.images import open_image
+from dtpt.prediction import ood as familiarity
 from dtpt.prediction.ood import picture_statistics, rule_of, unfamiliar
 
-PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data"
+PHOTOGRAPHS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
+from dtpt.clip.prompts import PromptSet
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
 from dtpt.images import pixel_digest
@@ -21,7 +22,6 @@ from dtpt.runs import EvalOptions, evaluate, open_run, results_of, score_cells
 from dtpt.runs.features import read_shard
 from dtpt.runs.pipeline import encode_views
 from dtpt.tuning import Tuner, TuningSettings
-from dtpt.tuning.prompts import PromptSet
 from dtpt.views import ViewRecipe, make_views
 
 

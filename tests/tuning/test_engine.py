@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1, text_features
@@ -12,7 +13,6 @@ from dtpt.methods.d_tpt import dimensional_entropy
 from dtpt.methods.o_tpt import gram_row_excess
 from dtpt.methods.tpt import marginal_entropy, select_confident
 from dtpt.tuning import PromptEncoder, Tuner, TuningSettings
-from dtpt.tuning.prompts import PromptSet
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing", "cat"]
 TEMPLATES = ["a photo of a {}.", "a {}, a type of pet.", "{} in a photo", "the-{} of my friend"]

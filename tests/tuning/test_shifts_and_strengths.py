@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.tpt import marginal_entropy, select_confident
 from dtpt.tuning import Tuner, TuningSettings, views_needed
-from dtpt.tuning.prompts import PromptSet
 from dtpt.tuning.strength import share_won, sign_thresholds, weight_for_share
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing"]

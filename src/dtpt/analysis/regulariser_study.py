@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dtpt.analysis.gradients import GradientAgreement, gradient_agreement
 from dtpt.analysis.regularisers_options import RegularisersOptions
 from dtpt.clip.loading import load_model
+from dtpt.clip.prompts import PromptSet, load_context
 from dtpt.data import load_dataset
 from dtpt.data.dataset import prompt_name
 from dtpt.data.loading import expand_names
@@ -16,7 +17,6 @@ from dtpt.methods import resolve_method
 from dtpt.runs.progress import make_reporter
 from dtpt.runs.replica import torch_threads
 from dtpt.tuning import Tuner
-from dtpt.tuning.prompts import PromptSet, load_context
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip

@@ -77,8 +77,8 @@ def bench_chunks(
 
 def text_rows(clip: "Clip", sizes: Sequence[int], *, classes: int, repeat: int) -> list[Row]:
     """Measure the text side of one picture for each size of a chunk of class tokens."""
+    from dtpt.clip.prompts import PromptSet
     from dtpt.tuning.encoder import CHUNK_TOKENS, PromptEncoder
-    from dtpt.tuning.prompts import PromptSet
 
     prompts = PromptSet.build(clip, class_names(classes))
     ways = {}

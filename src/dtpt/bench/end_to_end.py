@@ -239,9 +239,9 @@ def _shares(stages: Stages) -> Stages:
 def _scene(architecture: str, classes: int, *, views: int) -> Scene:
     from dtpt.clip.loading.catalog import architecture as shape
     from dtpt.clip.plain import PlainClip
+    from dtpt.clip.prompts import PromptSet
     from dtpt.clip.random_weights import random_clip
     from dtpt.tuning import Tuner
-    from dtpt.tuning.prompts import PromptSet
     from dtpt.views import ViewRecipe
 
     if min(classes, views) < 1:

@@ -128,11 +128,11 @@ def _processor_seconds() -> float:
 
 def _stages(options: "EvalOptions") -> dict[str, float]:
     """Return the processor time of each stage for one picture, with one thread; best of each."""
+    from dtpt.clip.prompts import PromptSet
     from dtpt.runs.pipeline import as_tensor, encode_views
     from dtpt.runs.setup import prepare
     from dtpt.runs.workers import render
     from dtpt.tuning import Tuner
-    from dtpt.tuning.prompts import PromptSet
 
     setup = prepare(options.model_copy(update={"limit": SERIAL_PICTURES}))
     task, model = setup.tasks[0], setup.model

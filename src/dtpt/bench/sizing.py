@@ -98,10 +98,10 @@ def tower_gflop(model: str, methods: tuple[str, ...]) -> tuple[float, float]:
 
     from dtpt.bench.inputs import class_names, view_features
     from dtpt.clip.loading.catalog import architecture, catalog
+    from dtpt.clip.prompts import PromptSet
     from dtpt.clip.random_weights import random_clip
     from dtpt.methods import resolve_method
     from dtpt.tuning import Tuner
-    from dtpt.tuning.prompts import PromptSet
 
     clip = random_clip(architecture(catalog()[model].architecture))
     pixels = torch.zeros(1, 3, clip.preprocessing.size, clip.preprocessing.size)

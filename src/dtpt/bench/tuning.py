@@ -25,7 +25,7 @@ from dtpt.methods import ResolvedMethod, resolve_method
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
-    from dtpt.tuning.prompts import PromptSet
+    from dtpt.clip.prompts import PromptSet
 
 PLAIN_GB_PER_CLASS = 0.034  # what the plain way grew by at 47 classes; decides what is skipped
 VIEWS = 64
@@ -188,8 +188,8 @@ def _text_side(case: Case) -> "tuple[Clip, PromptSet]":
     """Return a model whose image tower is left tiny, and class prompts of natural length."""
     from dtpt.clip.config import VitConfig
     from dtpt.clip.loading.catalog import architecture
+    from dtpt.clip.prompts import PromptSet
     from dtpt.clip.random_weights import random_clip
-    from dtpt.tuning.prompts import PromptSet
 
     vision = VitConfig(image_size=32, patch_size=32, width=64, layers=1, heads=1, mlp_width=64)
     model = random_clip(architecture(case.architecture).model_copy(update={"vision": vision}))

@@ -120,8 +120,8 @@ def _classifier(
     import torch
 
     from dtpt.clip.loading import load_model
+    from dtpt.clip.prompts import load_context, placeholder_template
     from dtpt.prediction import Classifier
-    from dtpt.tuning.prompts import load_context, placeholder_template
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dtpt.clip.model import Clip
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods.base import EntropyReading, ResolvedMethod
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
-from dtpt.tuning.prompts import PromptSet
 
 
 def algorithm_1(

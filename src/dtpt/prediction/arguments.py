@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from pydantic import ValidationError
 
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError, PromptError, PromptWarning, shown
-from dtpt.tuning.prompts import PromptSet
 from dtpt.views import ViewRecipe
 
 

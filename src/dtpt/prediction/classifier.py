@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dtpt.calibration import Promise, Subject, as_promise
 from dtpt.clip.model import Clip
+from dtpt.clip.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
 from dtpt.errors import ImageError, OptionError
 from dtpt.files import AnyPath
 from dtpt.images import ImageSource
@@ -31,7 +32,6 @@ from dtpt.prediction.saving import Parts, load_parts, save_parts
 from dtpt.prediction.seeing import Seen, ViewMaker
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
 from dtpt.tuning.checks import checked_settings
-from dtpt.tuning.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
 from dtpt.views import ViewRecipe
 from dtpt.views.thumbnails import COLUMNS, contact_sheet
 

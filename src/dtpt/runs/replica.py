@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dtpt.clip.loading import load_model
+from dtpt.clip.prompts import PromptSet
 from dtpt.data import Sample
 from dtpt.errors import DtptError, ImageError, RunError
 from dtpt.methods import ResolvedMethod
@@ -36,7 +37,6 @@ from dtpt.runs.orders import (
 from dtpt.runs.pipeline import FeatureCaches, FeaturePipeline, Seen, as_tensor, encode_views
 from dtpt.runs.workers import Job, make_renderer, render
 from dtpt.tuning import Outcome, Tuner, views_needed
-from dtpt.tuning.prompts import PromptSet
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dtpt.clip.prompts import context_digest, load_context, placeholder_template
 from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
@@ -24,7 +25,6 @@ from dtpt.runs.resources import Resources, choose_resources, describe_work, this
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.weights import is_open
 from dtpt.tuning import TuningSettings, views_needed
-from dtpt.tuning.prompts import context_digest, load_context, placeholder_template
 from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:

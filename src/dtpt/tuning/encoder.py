@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dtpt.clip.model import Clip
 from dtpt.clip.precision import fitted
+from dtpt.clip.prompts import PromptSet
 from dtpt.clip.text import Prefix
-from dtpt.tuning.prompts import PromptSet
 
 DEFAULT_BUDGET_BYTES = 1_500_000_000
 CHUNK_TOKENS = 1024  # class tokens per forward pass: large enough to keep matrix products efficient

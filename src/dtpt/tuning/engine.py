@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dtpt.clip.model import Clip
+from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods.base import EntropyReading, Method, ResolvedMethod
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
@@ -29,7 +30,6 @@ from dtpt.methods.zero_shot import class_logits
 from dtpt.tuning.adamw import AdamW
 from dtpt.tuning.checks import check_views, checked_settings, refuse_infinite
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, PromptEncoder
-from dtpt.tuning.prompts import PromptSet
 from dtpt.tuning.settings import TuningSettings
 from dtpt.tuning.spaces import Linearised, ShiftSpace, Space
 from dtpt.tuning.strength import sign_thresholds, weight_for_share

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dtpt.calibration import Promise, Subject
 from dtpt.clip.model import Clip
+from dtpt.clip.prompts import PromptSet
 from dtpt.images import open_image, pixel_digest
 from dtpt.methods import ResolvedMethod, method_title, resolve_method
 from dtpt.methods.tpt import select_confident
@@ -26,7 +27,6 @@ from dtpt.methods.zero_shot import class_logits
 from dtpt.prediction import Answer
 from dtpt.prediction.ood import unfamiliar
 from dtpt.tuning import Episode, Outcome, Tuner, TuningSettings, views_needed
-from dtpt.tuning.prompts import PromptSet
 from dtpt.views import ViewRecipe, make_views
 from dtpt.views.thumbnails import contact_sheet
 from dtpt.web.cache import BoundedCache, own_pages

@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from dtpt.tuning.prompts import DEFAULT_TEMPLATE
+from dtpt.clip.prompts import DEFAULT_TEMPLATE
 from dtpt.web.schemas import Commands, PredictSettings
 
 PICTURE = "picture.png"  # the server does not know what the file is called

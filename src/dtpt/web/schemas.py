@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dtpt.tuning.prompts import DEFAULT_TEMPLATE
+from dtpt.clip.prompts import DEFAULT_TEMPLATE
 
 Part = Literal["views", "words", "evidence", "commands"]
 

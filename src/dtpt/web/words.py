@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dtpt.clip.model import Clip
-from dtpt.tuning.prompts import PromptSet
+from dtpt.clip.prompts import PromptSet
 from dtpt.web.schemas import Word
 
 NEAREST = 3

@@ -64,10 +64,10 @@ def measure_speed(model: str) -> Speed:
     import torch
     from PIL import Image
 
+    from dtpt.clip.prompts import PromptSet
     from dtpt.clip.random_weights import random_clip
     from dtpt.methods import PAPER_METHODS, resolve_method
     from dtpt.tuning import Tuner
-    from dtpt.tuning.prompts import PromptSet
     from dtpt.views import ViewRecipe, make_views
 
     clip = random_clip(architecture(catalog()[model].architecture))

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from dtpt.errors import PromptError
-from dtpt.tuning.prompts import (
+from dtpt.clip.prompts import (
     BATCH_TOKENS,
     PromptSet,
     batch_by_length,
     load_context,
     placeholder_template,
 )
+from dtpt.errors import PromptError
 
 
 def prompt_tokens(prompts: PromptSet) -> dict[int, list[int]]:
