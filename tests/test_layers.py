@@ -16,6 +16,7 @@ LAYERS = [
     {"views"},
     {"methods"},
     {"tuning"},
+    {"options"},
     {"calibration"},
     {"prediction", "data"},
     {"runs"},

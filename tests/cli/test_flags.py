@@ -9,7 +9,7 @@ from cyclopts import App
 from dtpt.cli.eval import EvalFlags
 from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
 from dtpt.errors import OptionError
-from dtpt.runs.options import EvalOptions, flag
+from dtpt.options import EvalOptions, flag
 
 
 @flags_of(EvalOptions, first=("seed",), leave_out=("shard",), defaults={"limit": 9, "steps": 2})

@@ -12,7 +12,7 @@ from tiny_runs import draw_pictures, tiny_clip
 
 import dtpt
 from dtpt.errors import DtptError, OptionError, ReportError, RunError
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 
 @pytest.fixture(scope="module")

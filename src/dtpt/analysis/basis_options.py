@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dtpt.runs.options import EvalOptions, Listed, Weight
+from dtpt.options import EvalOptions, Listed, Weight
 
 
 class BasisOptions(EvalOptions):

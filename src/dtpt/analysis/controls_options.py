@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dtpt.runs.options import EvalOptions, Listed
+from dtpt.options import EvalOptions, Listed
 
 Strength = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from dtpt.runs.options import Listed, ModelOptions, split_list
+from dtpt.options import Listed, ModelOptions, split_list
 
 
 class RegularisersOptions(ModelOptions):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dtpt.data.families import family_title
 from dtpt.errors import RunError
 from dtpt.metrics import PooledPredictions, Predictions, pool
+from dtpt.options import EvalOptions
 from dtpt.runs import evaluate
-from dtpt.runs.options import EvalOptions
 from dtpt.runs.rows import Columns
 from dtpt.runs.spec import Cell, RunSpec
 from dtpt.runs.weights import is_open

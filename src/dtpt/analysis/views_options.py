@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dtpt.runs.options import EvalOptions, Listed
+from dtpt.options import EvalOptions, Listed
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

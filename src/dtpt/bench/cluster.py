@@ -194,7 +194,7 @@ class IdleReplica:
 def _setup(pictures: int, folder: Path) -> "Setup":
     """Prepare a run over pictures that nobody opens."""
     from dtpt.data import Dataset, FileRef, Sample
-    from dtpt.runs.options import EvalOptions
+    from dtpt.options import EvalOptions
     from dtpt.runs.setup import prepare
 
     samples = [Sample(f"{k:07d}", k % CLASSES, FileRef(folder / "none")) for k in range(pictures)]
@@ -205,7 +205,7 @@ def _setup(pictures: int, folder: Path) -> "Setup":
 
 
 def _order(setup: "Setup") -> WorkOrder:
-    from dtpt.runs.options import EvalOptions
+    from dtpt.options import EvalOptions
     from dtpt.runs.resources import Resources
     from dtpt.runs.setup import work_order
 

@@ -82,7 +82,7 @@ def measure(pictures: int, *, replicas: str = "auto", workers: str = "auto") -> 
         replicas: Copies of the model, or "auto".
         workers: View-making processes beside each, or "auto".
     """
-    from dtpt.runs.options import EvalOptions
+    from dtpt.options import EvalOptions
 
     with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder:
         given = {"replicas": replicas, "workers": workers, "limit": pictures}

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from dtpt.cli.eval import FIRST
 from dtpt.cli.flags import AsJson, Flags, flags_of
 from dtpt.methods import PAPER_METHODS
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from dtpt.errors import OptionError
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 if TYPE_CHECKING:
     from dtpt.runs.cluster.division import Division

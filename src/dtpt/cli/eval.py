@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTLY
 from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

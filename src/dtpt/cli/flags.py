@@ -1,6 +1,6 @@
 """Flags of commands, made from the classes that hold the options.
 
-An options class (`dtpt.runs.options`) is the one place where an option has a type, a default and a
+An options class (`dtpt.options`) is the one place where an option has a type, a default and a
 description. A command says which of them it takes:
 
     @flags_of(EvalOptions, leave_out=("shard",), defaults={"limit": 64})
@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dtpt.cli.completion import offer_datasets, offer_methods, offer_models
-from dtpt.runs.options import Options, flag
+from dtpt.options import Options, flag
 
 Words = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())]
 Switch = Annotated[bool | None, Parameter(negative=())]

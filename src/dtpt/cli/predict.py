@@ -13,7 +13,7 @@ from dtpt.cli.exits import PARTLY
 from dtpt.cli.flags import AsJson, Flags, flags_of
 from dtpt.errors import PromptError, PromptWarning
 from dtpt.files import printable, read_limited
-from dtpt.runs.options import PredictOptions
+from dtpt.options import PredictOptions
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,7 +13,7 @@ from dtpt.cli.completion import offer_targets
 from dtpt.cli.exits import PARTLY, REFUSED
 from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
 from dtpt.cli.reproduce_runs import part_folder, part_options, stored_runs, target_folder
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 if TYPE_CHECKING:
     from dtpt.report import WrittenReport

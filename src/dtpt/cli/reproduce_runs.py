@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtpt.cli.flags import Flags
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 if TYPE_CHECKING:
     from dtpt.report.paper.targets import PlannedRun, Target

@@ -3,7 +3,7 @@
 from dtpt.cli.eval import FIRST, run_and_show
 from dtpt.cli.flags import AsJson, Flags, flags_of
 from dtpt.methods import PAPER_METHODS, find_method
-from dtpt.runs.options import EvalOptions
+from dtpt.options import EvalOptions
 
 
 @flags_of(EvalOptions, first=FIRST, defaults={"method": PAPER_METHODS})

@@ -8,9 +8,9 @@ from pathlib import Path
 from dtpt.data.families import family_protocol
 from dtpt.errors import DtptError
 from dtpt.methods import resolve_method
+from dtpt.options import EvalOptions, flag
 from dtpt.report.comparison import Resampling
 from dtpt.report.gathering.scored_cells import Condition, Contender, Source
-from dtpt.runs.options import EvalOptions, flag
 from dtpt.runs.spec import LATER, DatasetSpec, MethodSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
 

@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dtpt.options import EvalOptions as EvalOptions
     from dtpt.runs.exports import export as export
     from dtpt.runs.merging import merge as merge
-    from dtpt.runs.options import EvalOptions as EvalOptions
     from dtpt.runs.reading import Failure as Failure
     from dtpt.runs.reading import Run as Run
     from dtpt.runs.reading import open_parts as open_parts
@@ -38,7 +38,7 @@ _HOMES = {
     "Cell": "spec",
     "CellResult": "summary",
     "DatasetSpec": "spec",
-    "EvalOptions": "options",
+    "EvalOptions": "dtpt.options",
     "Failure": "reading",
     "MethodResult": "summary",
     "MethodSpec": "spec",
@@ -64,4 +64,5 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"dtpt.runs.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    return getattr(import_module(home if "." in home else f"dtpt.runs.{home}"), name)

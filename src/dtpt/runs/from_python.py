@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from dtpt.errors import OptionError, shown
 from dtpt.files import AnyPath, as_path
+from dtpt.options import EvalOptions, expected
 from dtpt.runs import runner
-from dtpt.runs.options import EvalOptions, expected
 from dtpt.runs.reading import Run, open_run
 
 if TYPE_CHECKING:

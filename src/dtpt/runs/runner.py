@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dtpt.files import printable
+from dtpt.options import EvalOptions
 from dtpt.processes import CAN_START, Companion, stop, usable_cores
 from dtpt.runs.crews import Crew, InlineCrew, LocalCrew, warm_up
 from dtpt.runs.locking import set_aside
-from dtpt.runs.options import EvalOptions
 from dtpt.runs.planning import Plan
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run

@@ -17,9 +17,9 @@ from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.mean_views import all_shares
+from dtpt.options import EvalOptions
 from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.processes import processor_name
-from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import TaskOrder, WorkOrder
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec

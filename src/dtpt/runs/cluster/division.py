@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dtpt.errors import RunError
+from dtpt.options import EvalOptions
 from dtpt.runs.cluster.connection import connected
 from dtpt.runs.cluster.goods import goods_of, moved_batch, moved_order
 from dtpt.runs.cluster.machines import order_for
 from dtpt.runs.cluster.opening import batch_size, check_leaving, plain_order, wishes_of
-from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import Batch, Item, Search, Stopped
 from dtpt.runs.reading import open_run
 from dtpt.runs.setup import Setup, prepare

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from dtpt.errors import RunError
+from dtpt.options import EvalOptions
 from dtpt.runs.cluster.connection import connected
 from dtpt.runs.cluster.goods import goods_of, with_plain_model
 from dtpt.runs.cluster.machines import Wishes
-from dtpt.runs.options import EvalOptions
 from dtpt.runs.orders import WorkOrder
 from dtpt.runs.resources import Resources, Work, describe_work
 from dtpt.runs.setup import Setup, work_order
