@@ -13,6 +13,16 @@ from dtpt.runs import Run, open_run
 from dtpt.runs.summary import predictions_of
 
 FEW = ("mean-views", "zero-shot+views=0.4")
+COMPARED = (
+    "accuracy",
+    "signed_gap",
+    "absolute_gap",
+    "brier",
+    "nll",
+    "smooth_ece",
+    "ece_above_floor",
+    "aurc",
+)
 MANY = ("tpt", "d-tpt@1000000", "mean-views")
 
 
@@ -33,7 +43,9 @@ def compare(many: Run, few: Run, *, line: bool) -> None:
     names = list(methods)
     pairs = [(first, second) for first in names[: len(FEW)] for second in names[len(FEW) :]]
     print("line art" if line else "colour")
-    for found in compare_table(methods, pairs, generator=np.random.default_rng(0)):
+    for found in compare_table(
+        methods, pairs, generator=np.random.default_rng(0), metrics=COMPARED
+    ):
         factor = METRICS[found.metric].factor if found.metric in METRICS else 100
         numbers = (factor * value for value in (found.estimate, found.low, found.high))
         text = "{:+.3g} [{:+.3g}, {:+.3g}]".format(*numbers)

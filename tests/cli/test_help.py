@@ -110,11 +110,11 @@ def test_long_names_are_whole_in_the_table_of_a_run(capsys, monkeypatch):
     from types import SimpleNamespace
 
     from dtpt.cli.eval import print_table
-    from dtpt.metrics import PAPER_METRICS
+    from dtpt.metrics import METRICS
 
     def result(dataset, label):
         counts = SimpleNamespace(effective=120, expected=120)
-        numbers = dict.fromkeys(PAPER_METRICS, 0.123456)
+        numbers = dict.fromkeys(METRICS, 0.123456)
         return SimpleNamespace(
             dataset=dataset, label=label, mean=numbers, std=numbers, seeds={0: counts}, weights={}
         )

@@ -100,8 +100,8 @@ def test_table_is_in_the_units_of_the_paper(tmp_path, capsys) -> None:
     cells = {row.split("│")[1].strip(): row.split("│")[2].strip() for row in rows}
     assert cells["Acc."] == "50.00"
     assert cells["ECE"] == "40.00"
-    assert cells["ECE by chance"] == "30.00"
-    assert cells["ECE above chance"] == "10.00"
+    assert cells["ECE noise floor"] == "30.00"
+    assert cells["ECE above floor"] == "10.00"
     assert cells["Signed gap"] == "30.00"
     assert cells["AURC"] == "250.00"
     assert cells["Top Brier"] == "0.2500"

@@ -58,7 +58,7 @@ def test_estimates_are_differences_of_pooled_metrics_averaged_over_seeds(seeds: 
     assert set(found) == set(COMPARED)
     for key, comparison in found.items():
         means = [
-            np.mean([METRICS[key].function(seed, Conventions()) for seed in method.seeds])
+            np.mean([METRICS[key].value(seed, Conventions()) for seed in method.seeds])
             for method in (first, second)
         ]
         assert comparison.estimate == pytest.approx(means[0] - means[1], abs=1e-14)

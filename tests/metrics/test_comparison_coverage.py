@@ -77,7 +77,7 @@ def in_sets(made: Predictions, *, count: int = 2) -> PooledPredictions:
 
 def true_difference(metric: str, boasts: Sequence[tuple[float, float]]) -> float:
     many = simulate(np.random.default_rng(99), 1_000_000, boasts=boasts)
-    first, second = (METRICS[metric].function(made, Conventions()) for made in many)
+    first, second = (METRICS[metric].value(made, Conventions()) for made in many)
     return first - second
 
 

@@ -7,35 +7,55 @@ import pytest
 
 from dtpt.cli.score import score as score_command
 from dtpt.errors import MetricError
-from dtpt.metrics import METRICS, PAPER_METRICS, Conventions, Metric, Predictions, score
-from dtpt.metrics.table import metrics_with
+from dtpt.metrics import (
+    METRICS,
+    Bootstrap,
+    Conventions,
+    Metric,
+    Predictions,
+    compare_table,
+    metrics_with,
+    pool,
+    report_of,
+    score,
+)
 
 
 @pytest.fixture
-def share_of_sure(monkeypatch) -> str:
-    """A metric that nobody has yet."""
+def sure_fraction(monkeypatch) -> str:
+    """A metric that the table does not have."""
     metric = Metric(
-        "share_of_sure",
-        "Sure",
-        factor=100.0,
-        unit="%",
+        key="sure_fraction",
+        heading="Sure",
+        meaning="Fraction of predictions with a confidence of at least one half.",
         higher_is_better=None,
-        meaning="Share of predictions with a confidence of at least one half.",
-        needs="confidence",
-        function=lambda p, _: float((p.confidence >= 0.5).mean()),
+        roles=("compared",),
+        per_sample=lambda p, _: (p.confidence >= 0.5).astype(float),
     )
     monkeypatch.setitem(METRICS, metric.key, metric)
     return metric.key
 
 
-def test_score_command_prints_and_stores_a_new_metric(share_of_sure, tmp_path, capsys) -> None:
+def test_an_added_mean_has_intervals_and_comparisons(sure_fraction) -> None:
+    made = Predictions.from_confidence([0.9, 0.8, 0.6, 0.2], [1, 1, 0, 0])
+    report = report_of(made, bootstrap=Bootstrap(resamples=200))
+    interval = report.intervals[sure_fraction]
+    assert interval.low < report.metrics[sure_fraction] == 0.75 < interval.high
+    methods = {"a": pool({"x": [made]}), "b": pool({"x": [made]})}
+    keys = [metric.key for metric in metrics_with("compared")]
+    pairs = [("a", "b")]
+    found = compare_table(methods, pairs, generator=np.random.default_rng(0), metrics=keys)
+    assert sure_fraction in {comparison.metric for comparison in found}
+
+
+def test_score_command_prints_and_stores_a_new_metric(sure_fraction, tmp_path, capsys) -> None:
     path = tmp_path / "a.csv"
     path.write_text("confidence,correct\n0.9,1\n0.8,1\n0.6,0\n0.2,0\n")
     score_command(path)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "Sure" in line]
     assert "75.00" in line
     score_command(path, json=True)
-    assert json.loads(capsys.readouterr().out)[share_of_sure] == 0.75
+    assert json.loads(capsys.readouterr().out)[sure_fraction] == 0.75
 
 
 def test_score_computes_what_the_predictions_allow() -> None:
@@ -49,7 +69,7 @@ def test_score_computes_what_the_predictions_allow() -> None:
     everything = score(full)
     assert list(everything) == list(METRICS)
     assert score(stored) == {k: v for k, v in everything.items() if k != "classwise_ece"}
-    assert set(score(bare)) == {metric.key for metric in metrics_with("confidence")}
+    assert set(score(bare)) == {metric.key for metric in metrics_with(known=("confidence",))}
 
 
 def test_conventions_reach_every_metric_that_has_bins() -> None:
@@ -61,10 +81,38 @@ def test_conventions_reach_every_metric_that_has_bins() -> None:
     assert changed == binned
 
 
-def test_papers_metrics_come_first_in_its_own_order() -> None:
-    assert [key for key in METRICS if key in PAPER_METRICS] == list(PAPER_METRICS)
-    assert METRICS["accuracy"].higher_is_better
-    assert METRICS["signed_gap"].higher_is_better is None
+def test_roles() -> None:
+    roles = {
+        role: [metric.key for metric in metrics_with(role)]
+        for role in ("paper", "pooled", "compared", "summary")
+    }
+    assert roles == {
+        "paper": ["accuracy", "ece", "aece", "mce", "aurc"],
+        "pooled": ["accuracy", "signed_gap", "ece", "brier", "nll", "aurc"],
+        "compared": [
+            "accuracy",
+            "signed_gap",
+            "absolute_gap",
+            "ece_above_floor",
+            "brier",
+            "nll",
+            "aurc",
+        ],
+        "summary": ["accuracy", "signed_gap", "ece_above_floor", "brier", "aurc"],
+    }
+    for role in ("paper", "pooled", "compared", "summary"):
+        assert all(metric.has_resamples for metric in metrics_with(role)), role
+
+
+def test_values_lie_in_the_declared_range() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        made = Predictions.from_probabilities(
+            rng.dirichlet(np.full(3, 0.1), 30).clip(1e-9, 1), rng.integers(3, size=30)
+        )
+        for key, value in score(made).items():
+            low, high = METRICS[key].range
+            assert low <= value <= high, key
 
 
 def test_entries_can_be_printed() -> None:
@@ -76,6 +124,8 @@ def test_entries_can_be_printed() -> None:
     assert METRICS["signed_gap"].title == "Signed gap (%)"
     assert METRICS["nll"].file_unit == "nats"
     assert METRICS["aurc"].file_unit == "fraction"
+    assert METRICS["aurc"].text(0.25) == "250.00"
+    assert METRICS["ece_above_floor"].short == "ECE*"
 
 
 def test_predictions_that_contradict_each_other_are_refused() -> None:
@@ -86,4 +136,4 @@ def test_predictions_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(MetricError, match="samples has shape"):
         Predictions.from_confidence([0.5, 0.5], [1, 0], samples=["a"])
     with pytest.raises(MetricError, match="needs the probability of the label"):
-        METRICS["nll"].function(Predictions.from_confidence([0.5], [1]), Conventions())
+        METRICS["nll"].value(Predictions.from_confidence([0.5], [1]), Conventions())

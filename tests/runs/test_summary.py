@@ -12,13 +12,10 @@ def test_a_metric_added_to_the_table_is_in_the_summary_and_in_the_results(
     run_tiny, pictures, monkeypatch
 ):
     share = Metric(
-        "share_of_sure",
-        "Sure",
-        factor=100.0,
-        unit="%",
+        key="share_of_sure",
+        heading="Sure",
         higher_is_better=None,
         meaning="Share of predictions with a confidence of at least 0.3.",
-        needs="confidence",
         function=lambda p, _: float((p.confidence >= 0.3).mean()),
     )
     monkeypatch.setitem(METRICS, share.key, share)

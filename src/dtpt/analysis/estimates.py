@@ -47,7 +47,7 @@ def estimates(
     ]
     found = {}
     for key in metrics:
-        value = METRICS[key].function
+        value = METRICS[key].value
         mean = float(np.mean([value(seed, Conventions()) for seed in answers.seeds]))
         interval = centred_interval(np.mean([d[key] for d in draws], axis=0), mean, level=0.95)
         found[key] = Estimate(mean, interval.low, interval.high)

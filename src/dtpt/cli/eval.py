@@ -106,9 +106,9 @@ def print_table(run: "Run", results: "Sequence[MethodResult]") -> None:
     Where names and numbers do not fit beside each other, every data set has a table of its own.
     """
     from dtpt.cli.output import fits, fitting_tables, wide_console
-    from dtpt.metrics import METRICS, PAPER_METRICS
+    from dtpt.metrics import metrics_with
 
-    metrics = [METRICS[key] for key in PAPER_METRICS]
+    metrics = metrics_with("paper")
     heads = ["data set", "method", *(metric.title for metric in metrics), "images"]
     rows = []
     for result in results:

@@ -61,14 +61,13 @@ from dtpt.metrics.scores import (
     signed_gap,
 )
 from dtpt.metrics.selective import RiskCoverageCurve, augrc, aurc, risk_coverage_curve
-from dtpt.metrics.table import METRICS, PAPER_METRICS, Metric, score
+from dtpt.metrics.table import METRICS, Metric, Role, metrics_with, score
 from dtpt.metrics.temperature import fit_shared_temperature, fit_temperature, tempered
 from dtpt.metrics.verdict import calibration_verdict, gap_interval
 
 __all__ = [
     "COMPARED",
     "METRICS",
-    "PAPER_METRICS",
     "Bootstrap",
     "BrierParts",
     "CalibratedBand",
@@ -83,6 +82,7 @@ __all__ = [
     "Predictions",
     "ReliabilityBins",
     "RiskCoverageCurve",
+    "Role",
     "accuracy",
     "aece",
     "augrc",
@@ -118,6 +118,7 @@ __all__ = [
     "mce",
     "mcnemar",
     "mean_confidence",
+    "metrics_with",
     "nll",
     "pool",
     "reliability_bins",

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from dtpt.metrics.predictions import Conventions, Predictions
-from dtpt.metrics.resampling import RESAMPLED, Resamples, resampled_counts, sort_samples
-from dtpt.metrics.table import METRICS
+from dtpt.metrics.resampling import Resamples, resampled_counts, sort_samples
+from dtpt.metrics.table import METRICS, metrics_with
 from dtpt.metrics.validation import (
     FloatArray,
     IntArray,
@@ -95,7 +95,7 @@ def bootstrap_intervals(
         predictions, metrics, generator=generator, conventions=chosen, resamples=resamples
     )
     return {
-        key: centred_interval(values, METRICS[key].function(predictions, chosen), level=level)
+        key: centred_interval(values, METRICS[key].value(predictions, chosen), level=level)
         for key, values in draws.items()
     }
 
@@ -124,7 +124,7 @@ def bootstrap_draws(
     keys = resampled_metrics(predictions, chosen) if metrics is None else tuple(metrics)
     samples = sort_samples(predictions, chosen)
     chunks = [
-        {key: RESAMPLED[key](part) for key in keys}
+        {key: METRICS[key].draws(part) for key in keys}
         for part in (
             Resamples(samples, drawn)
             for drawn in resampled_counts([len(predictions)], resamples, generator=generator)
@@ -149,9 +149,9 @@ def resampled_metrics(predictions: Predictions, conventions: Conventions) -> tup
     if conventions.aurc_ties != "average":
         unknown |= {"aurc", "augrc"}
     return tuple(
-        key
-        for key, metric in METRICS.items()
-        if key in RESAMPLED and key not in unknown and metric.needs in predictions.known
+        metric.key
+        for metric in metrics_with(known=predictions.known)
+        if metric.has_resamples and metric.key not in unknown
     )
 
 

@@ -31,20 +31,11 @@ from dtpt.metrics.differences import (
 )
 from dtpt.metrics.pooling import PooledPredictions, check_paired
 from dtpt.metrics.predictions import Conventions
-from dtpt.metrics.resampling import RESAMPLED, Resamples, resampled_counts, sort_samples
-from dtpt.metrics.table import METRICS
+from dtpt.metrics.resampling import Resamples, resampled_counts, sort_samples
+from dtpt.metrics.table import METRICS, metrics_with
 from dtpt.metrics.validation import FloatArray, check_level, check_resamples
 
-COMPARED = (
-    "accuracy",
-    "signed_gap",
-    "absolute_gap",
-    "brier",
-    "nll",
-    "smooth_ece",
-    "ece_above_floor",
-    "aurc",
-)
+COMPARED = tuple(metric.key for metric in metrics_with("compared"))
 """The metrics that are compared: those with little or no bias from binning."""
 
 
@@ -324,9 +315,10 @@ def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -
         raise MetricError(
             f"A comparison needs more pictures than data sets, got {dict(first.sets)}."
         )
+    comparable = [key for key, metric in METRICS.items() if metric.has_resamples]
     for key in metrics:
-        if key not in RESAMPLED:
-            raise UnknownName("metric of a comparison", key, RESAMPLED)
+        if key not in comparable:
+            raise UnknownName("metric of a comparison", key, comparable)
     known = [seed.known for method in methods.values() for seed in method.seeds]
     return [key for key in metrics if all(METRICS[key].needs in needs for needs in known)]
 
@@ -350,7 +342,7 @@ def _draw(
         for name, seeds in sorted_seeds.items():
             drawn = [Resamples(samples, counts) for samples in seeds]
             parts[name].append(
-                {key: np.mean([RESAMPLED[key](part) for part in drawn], axis=0) for key in keys}
+                {key: np.mean([METRICS[key].draws(part) for part in drawn], axis=0) for key in keys}
             )
     return {
         name: {
@@ -366,4 +358,4 @@ def _draw(
 
 
 def _estimate(method: PooledPredictions, key: str, *, conventions: Conventions) -> float:
-    return float(np.mean([METRICS[key].function(seed, conventions) for seed in method.seeds]))
+    return float(np.mean([METRICS[key].value(seed, conventions) for seed in method.seeds]))

@@ -5,7 +5,7 @@ bins, ties and ranks are runs of neighbours, and every metric of a resample is a
 counts; thousands of resamples take seconds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from dtpt.metrics.binning import assign_width_bins
 from dtpt.metrics.predictions import Conventions, Predictions
-from dtpt.metrics.scores import brier_losses, nll_losses
 from dtpt.metrics.smoothing import mirrored_spectrum, self_consistent_error, shared_cells
+from dtpt.metrics.table import metrics_with
 from dtpt.metrics.validation import FloatArray, IntArray
 
 # Counts held at a time; bounds memory to some tens of megabytes whatever the sizes.
@@ -97,28 +97,16 @@ def sort_samples(predictions: Predictions, conventions: Conventions) -> SortedSa
         confidence=values,
         wrong=(~hits).astype(np.float64),
         residual=hits - values,
-        losses={key: loss[order] for key, loss in _losses(predictions, conventions).items()},
+        losses={
+            metric.key: metric.per_sample(predictions, conventions)[order]
+            for metric in metrics_with(known=predictions.known)
+            if metric.per_sample is not None
+        },
         bin_starts=_run_starts(member),
         tie_starts=_run_starts(values),
         aece_bins=conventions.mass_bins,
         harmonic=np.concatenate(([0.0], np.cumsum(1 / np.arange(1, len(values) + 1)))),
     )
-
-
-def _losses(predictions: Predictions, conventions: Conventions) -> dict[str, FloatArray]:
-    """Return the values of every sample whose means are metrics."""
-    residual = predictions.correct - predictions.confidence
-    found = {
-        "accuracy": predictions.correct.astype(np.float64),
-        "mean_confidence": predictions.confidence,
-        "signed_gap": -residual,
-        "top_brier": residual**2,
-    }
-    if "label" in predictions.known:
-        own, squares = predictions.of_label()
-        found["brier"] = brier_losses(own, squares)
-        found["nll"] = nll_losses(own, floor=conventions.nll_floor)
-    return found
 
 
 def _run_starts(values: FloatArray | IntArray) -> IntArray:
@@ -233,22 +221,3 @@ class Resamples:
         line[:, left[starts] + 1] += upper
         spectrum = mirrored_spectrum(line / self.total)
         return self_consistent_error(spectrum, tolerance=SMOOTHING_TOLERANCE)
-
-
-RESAMPLED: dict[str, Callable[[Resamples], FloatArray]] = {
-    "accuracy": lambda r: r.mean("accuracy"),
-    "ece": lambda r: r.ece,
-    "ece_above_floor": lambda r: r.ece_above_floor,
-    "aece": lambda r: r.aece,
-    "mce": lambda r: r.mce,
-    "aurc": lambda r: r.aurc,
-    "augrc": lambda r: r.augrc,
-    "mean_confidence": lambda r: r.mean("mean_confidence"),
-    "signed_gap": lambda r: r.mean("signed_gap"),
-    "absolute_gap": lambda r: np.abs(r.mean("signed_gap")),
-    "smooth_ece": lambda r: r.smooth_ece,
-    "brier": lambda r: r.mean("brier"),
-    "nll": lambda r: r.mean("nll"),
-    "top_brier": lambda r: r.mean("top_brier"),
-}
-"""The metrics that resampling knows, all under the default conventions for ties."""

@@ -1,44 +1,62 @@
-"""The table of metrics: everything that prints, stores or ranks a metric reads it here.
+"""The table of metrics: everything that prints, stores, compares or ranks a metric reads it here.
 
 A new metric is its function and one entry below. It then appears in `dtpt score`, in the summary of
-every run, in results.json and on request in tables.
+every run and in results.json; its roles add it to the report's tables and comparisons.
 """
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
+from dtpt.errors import MetricError
 from dtpt.metrics.calibration import aece, classwise_errors, ece, mce, smooth_ece
 from dtpt.metrics.floor import CalibratedEce, calibrated_ece
 from dtpt.metrics.isotonic import BrierParts, top_brier_parts
 from dtpt.metrics.predictions import Conventions, Needs, Predictions
 from dtpt.metrics.scores import brier_losses, nll_losses, signed_gap
 from dtpt.metrics.selective import risk_coverage_curve
+from dtpt.metrics.validation import FloatArray
+
+if TYPE_CHECKING:
+    from dtpt.metrics.resampling import Resamples
+
+Role = Literal["paper", "pooled", "compared", "summary"]
+"""Where a metric is shown beside the full lists: `paper` the columns of the paper's tables,
+`pooled` tables over all images of a family, `compared` differences of methods (little or no bias
+from binning), `summary` the few numbers to choose a method by."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric: what it is called, how it is printed, how it is computed.
+    """One metric: its names, how it is printed, where it is shown, how it is computed.
 
-    Attributes:
-        key: name in results and reports.
-        heading: short name for headings.
-        factor: printed number = stored number times this.
-        unit: what the printed number is in; empty where it has no unit.
-        higher_is_better: direction; `None` where neither is (a signed gap is best at 0).
-        meaning: one sentence for readers.
-        needs: what must be known of the predictions.
-        function: computes it, as a fraction (NLL in nats).
+    Values are fractions (NLL in nats). A mean over samples needs only `per_sample`; any other
+    metric has a `function`, and `resampled` if the bootstrap supports it.
     """
 
-    key: str
+    key: str  # in results and files
     heading: str
-    _: KW_ONLY
-    factor: float
-    unit: str
-    higher_is_better: bool | None
+    short: str = ""  # for narrow tables; the heading where empty
     meaning: str
-    needs: Needs
-    function: Callable[[Predictions, Conventions], float]
+    unit: str = "%"  # of the printed number; empty where it has none
+    range: tuple[float, float] = (0.0, 1.0)  # possible values
+    higher_is_better: bool | None = False  # None: a signed quantity, best at 0, or a plain fact
+    needs: Needs = "confidence"
+    roles: tuple[Role, ...] = ()
+    tolerance: float = 0.005  # between machines of different kinds, for a pooled value
+    per_sample: Callable[[Predictions, Conventions], FloatArray] | None = None  # (samples,)
+    function: Callable[[Predictions, Conventions], float] | None = None
+    resampled: Callable[["Resamples"], FloatArray] | None = None  # (resamples,)
+
+    def __post_init__(self) -> None:
+        if not self.short:
+            object.__setattr__(self, "short", self.heading)
+
+    @property
+    def factor(self) -> float:
+        """Printed number = value times this."""
+        return {"%": 100.0, "×10³": 1000.0}.get(self.unit, 1.0)
 
     @property
     def arrow(self) -> str:
@@ -52,7 +70,7 @@ class Metric:
         return f"{self.heading}{unit} {self.arrow}".rstrip()
 
     def text(self, value: float) -> str:
-        """Return a stored number as it is printed, without unit.
+        """Return a value as it is printed, without unit.
 
         Example:
             >>> METRICS["ece"].text(0.1284), METRICS["brier"].text(0.1284)
@@ -62,15 +80,32 @@ class Metric:
 
     @property
     def file_unit(self) -> str:
-        """What the stored number is in."""
+        """Unit of the value itself."""
         return "nats" if self.unit == "nats" else "fraction"
+
+    @property
+    def has_resamples(self) -> bool:
+        """Whether bootstrap draws of it can be computed."""
+        return self.per_sample is not None or self.resampled is not None
+
+    def value(self, predictions: Predictions, conventions: Conventions) -> float:
+        """Compute the metric."""
+        if self.function is not None:
+            return self.function(predictions, conventions)
+        if self.per_sample is None:
+            raise MetricError(f"Metric {self.key!r} has neither `function` nor `per_sample`.")
+        return float(self.per_sample(predictions, conventions).mean())
+
+    def draws(self, resamples: "Resamples") -> FloatArray:
+        """Compute the metric of every resample, shape (resamples,)."""
+        return resamples.mean(self.key) if self.resampled is None else self.resampled(resamples)
 
 
 def _ece(p: Predictions, c: Conventions) -> float:
     return ece(p.confidence, p.correct, bins=c.bins, closed=c.closed)
 
 
-def _chance(p: Predictions, c: Conventions) -> CalibratedEce:
+def _noise_floor(p: Predictions, c: Conventions) -> CalibratedEce:
     key = ("calibrated_ece", c.bins, c.closed)
     return p.once(key, lambda: calibrated_ece(p.confidence, bins=c.bins, closed=c.closed))
 
@@ -99,257 +134,228 @@ def _top_brier(p: Predictions) -> BrierParts:
     return p.once("top_brier_parts", lambda: top_brier_parts(p.confidence, p.correct))
 
 
-def _brier(p: Predictions, _: Conventions) -> float:
-    return float(brier_losses(*p.of_label()).mean())
-
-
-def _nll(p: Predictions, c: Conventions) -> float:
-    return float(nll_losses(p.of_label()[0], floor=c.nll_floor).mean())
-
-
 def _classwise_ece(p: Predictions, c: Conventions) -> float:
     return float(classwise_errors(*p.of_classes(), bins=c.bins, closed=c.closed).mean())
 
 
 _ALL = (
     Metric(
-        "accuracy",
-        "Acc.",
-        factor=100.0,
-        unit="%",
+        key="accuracy",
+        heading="Acc.",
         higher_is_better=True,
-        meaning="Share of pictures classified correctly.",
-        needs="confidence",
-        function=lambda p, _: float(p.correct.mean()),
+        meaning="Fraction of images that are classified correctly.",
+        roles=("paper", "pooled", "compared", "summary"),
+        tolerance=0.002,
+        per_sample=lambda p, _: p.correct.astype(float),
     ),
     Metric(
-        "ece",
-        "ECE",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
-        meaning=(
-            "Expected calibration error: mean distance between confidence and accuracy over 20 "
-            "equal bins of confidence, weighted by their size."
-        ),
-        needs="confidence",
-        function=_ece,
-    ),
-    Metric(
-        "floor",
-        "ECE by chance",
-        factor=100.0,
-        unit="%",
+        key="mean_confidence",
+        heading="Confidence",
         higher_is_better=None,
-        meaning=(
-            "The ECE that a perfectly calibrated model with the same confidences has on average at "
-            "this number of pictures."
-        ),
-        needs="confidence",
-        function=lambda p, c: _chance(p, c).mean,
+        meaning="Mean confidence; for a calibrated model it equals the accuracy.",
+        per_sample=lambda p, _: p.confidence,
     ),
     Metric(
-        "ece_above_floor",
-        "ECE above chance",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
-        meaning=(
-            "ECE minus what chance alone gives: around 0, of either sign, for a calibrated model; "
-            "for one far from it too small by up to that chance."
-        ),
-        needs="confidence",
-        function=lambda p, c: _ece(p, c) - _chance(p, c).mean,
-    ),
-    Metric(
-        "aece",
-        "AECE",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
-        meaning="Adaptive ECE: the same over 20 bins that hold equally many pictures.",
-        needs="confidence",
-        function=_aece,
-    ),
-    Metric(
-        "mce",
-        "MCE",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
-        meaning=(
-            "Maximum calibration error: the worst of the 20 bins, however few pictures it holds."
-        ),
-        needs="confidence",
-        function=lambda p, c: mce(p.confidence, p.correct, bins=c.bins, closed=c.closed),
-    ),
-    Metric(
-        "aurc",
-        "AURC",
-        factor=1000.0,
-        unit="×10³",
-        higher_is_better=False,
-        meaning=(
-            "Area under the risk-coverage curve: the mean error rate when only the k most "
-            "confident pictures are answered, over all k."
-        ),
-        needs="confidence",
-        function=lambda p, c: _areas(p, c)[0],
-    ),
-    Metric(
-        "augrc",
-        "AUGRC",
-        factor=1000.0,
-        unit="×10³",
-        higher_is_better=False,
-        meaning=(
-            "Area under the generalised risk-coverage curve: the mean share of all pictures that "
-            "are answered wrongly, over all coverages."
-        ),
-        needs="confidence",
-        function=lambda p, c: _areas(p, c)[1],
-    ),
-    Metric(
-        "mean_confidence",
-        "Confidence",
-        factor=100.0,
-        unit="%",
-        higher_is_better=None,
-        meaning="Mean confidence; a calibrated model has as much accuracy.",
-        needs="confidence",
-        function=lambda p, _: float(p.confidence.mean()),
-    ),
-    Metric(
-        "signed_gap",
-        "Signed gap",
-        factor=100.0,
-        unit="%",
+        key="signed_gap",
+        heading="Signed gap",
+        short="gap",
+        range=(-1.0, 1.0),
         higher_is_better=None,
         meaning="Mean confidence minus accuracy: above 0 is overconfident, below 0 underconfident.",
-        needs="confidence",
+        roles=("pooled", "compared", "summary"),
+        tolerance=0.002,
+        per_sample=lambda p, _: p.confidence - p.correct,
         function=lambda p, _: signed_gap(p.confidence, p.correct),
     ),
     Metric(
-        "absolute_gap",
-        "|Gap|",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
+        key="absolute_gap",
+        heading="|Gap|",
         meaning="Distance between mean confidence and accuracy.",
-        needs="confidence",
+        roles=("compared",),
+        tolerance=0.002,
         function=lambda p, _: abs(signed_gap(p.confidence, p.correct)),
+        resampled=lambda r: abs(r.mean("signed_gap")),
     ),
     Metric(
-        "smooth_ece",
-        "Smooth ECE",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
+        key="ece",
+        heading="ECE",
+        meaning=(
+            "Expected calibration error: mean distance between confidence and accuracy over 20 "
+            "equal-width bins of confidence, weighted by their size."
+        ),
+        roles=("paper", "pooled"),
+        function=_ece,
+        resampled=lambda r: r.ece,
+    ),
+    Metric(
+        key="floor",
+        heading="ECE noise floor",
+        short="floor",
+        higher_is_better=None,
+        meaning=(
+            "Expected ECE of a perfectly calibrated model with the same confidences at this number "
+            "of images."
+        ),
+        function=lambda p, c: _noise_floor(p, c).mean,
+    ),
+    Metric(
+        key="ece_above_floor",
+        heading="ECE above floor",
+        short="ECE*",
+        range=(-1.0, 1.0),
+        meaning=(
+            "ECE minus its noise floor: around 0, of either sign, for a calibrated model; for one "
+            "far from calibrated too small by up to the floor."
+        ),
+        roles=("compared", "summary"),
+        function=lambda p, c: _ece(p, c) - _noise_floor(p, c).mean,
+        resampled=lambda r: r.ece_above_floor,
+    ),
+    Metric(
+        key="aece",
+        heading="AECE",
+        meaning="Adaptive ECE: the same over 20 bins that hold equally many images.",
+        roles=("paper",),
+        function=_aece,
+        resampled=lambda r: r.aece,
+    ),
+    Metric(
+        key="mce",
+        heading="MCE",
+        meaning="Maximum calibration error: the worst of the 20 bins, however few images it holds.",
+        roles=("paper",),
+        function=lambda p, c: mce(p.confidence, p.correct, bins=c.bins, closed=c.closed),
+        resampled=lambda r: r.mce,
+    ),
+    Metric(
+        key="smooth_ece",
+        heading="Smooth ECE",
         meaning=(
             "Calibration error after smoothing by a kernel whose width is the error itself; no "
             "bins."
         ),
-        needs="confidence",
         function=lambda p, _: smooth_ece(p.confidence, p.correct),
+        resampled=lambda r: r.smooth_ece,
     ),
     Metric(
-        "classwise_ece",
-        "Classwise ECE",
-        factor=100.0,
-        unit="%",
-        higher_is_better=False,
+        key="classwise_ece",
+        heading="Classwise ECE",
         meaning="Mean over classes of the ECE of the class's own probability.",
         needs="probabilities",
         function=_classwise_ece,
     ),
     Metric(
-        "brier",
-        "Brier",
-        factor=1.0,
+        key="brier",
+        heading="Brier",
         unit="",
-        higher_is_better=False,
+        range=(0.0, 2.0),
         meaning=(
             "Squared distance between probabilities and the truth, summed over all classes (0 to "
             "2)."
         ),
         needs="label",
-        function=_brier,
+        roles=("pooled", "compared", "summary"),
+        tolerance=0.002,
+        per_sample=lambda p, _: brier_losses(*p.of_label()),
     ),
     Metric(
-        "nll",
-        "NLL",
-        factor=1.0,
+        key="nll",
+        heading="NLL",
         unit="nats",
-        higher_is_better=False,
+        range=(0.0, math.inf),
         meaning="Negative log-likelihood: minus the mean logarithm of the label's probability.",
         needs="label",
-        function=_nll,
+        roles=("pooled", "compared"),
+        tolerance=0.01,
+        per_sample=lambda p, c: nll_losses(p.of_label()[0], floor=c.nll_floor),
     ),
     Metric(
-        "top_brier",
-        "Top Brier",
-        factor=1.0,
+        key="top_brier",
+        heading="Top Brier",
         unit="",
-        higher_is_better=False,
         meaning=(
             "Brier score of the confidence alone: mean squared distance to right (1) or wrong (0)."
         ),
-        needs="confidence",
-        function=lambda p, _: _top_brier(p).score,
+        per_sample=lambda p, _: (p.correct - p.confidence) ** 2,
     ),
     Metric(
-        "top_brier_calibration",
-        "Top Brier, calibration",
-        factor=1.0,
+        key="top_brier_calibration",
+        heading="Top Brier, calibration",
         unit="",
-        higher_is_better=False,
         meaning=(
             "The part of the top Brier score that the best monotone recalibration (isotonic "
             "regression) would remove."
         ),
-        needs="confidence",
         function=lambda p, _: _top_brier(p).calibration,
     ),
     Metric(
-        "top_brier_refinement",
-        "Top Brier, refinement",
-        factor=1.0,
+        key="top_brier_refinement",
+        heading="Top Brier, refinement",
         unit="",
-        higher_is_better=False,
-        meaning="The part that would remain: confidence that does not tell right from wrong.",
-        needs="confidence",
+        meaning="The part that would remain: confidence that does not separate right from wrong.",
         function=lambda p, _: _top_brier(p).refinement,
+    ),
+    Metric(
+        key="aurc",
+        heading="AURC",
+        unit="×10³",
+        meaning=(
+            "Area under the risk-coverage curve: the error rate among the k most confident images, "
+            "averaged over all k."
+        ),
+        roles=("paper", "pooled", "compared", "summary"),
+        tolerance=0.003,
+        function=lambda p, c: _areas(p, c)[0],
+        resampled=lambda r: r.aurc,
+    ),
+    Metric(
+        key="augrc",
+        heading="AUGRC",
+        unit="×10³",
+        range=(0.0, 0.5),
+        meaning=(
+            "Area under the generalised risk-coverage curve: errors among the k most confident "
+            "images, as a fraction of all images, averaged over all coverages."
+        ),
+        function=lambda p, c: _areas(p, c)[1],
+        resampled=lambda r: r.augrc,
     ),
 )
 
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 """Every metric by key, in the order of printing."""
 
-PAPER_METRICS = ("accuracy", "ece", "aece", "mce", "aurc")
-"""The columns of the paper's tables."""
+
+def metrics_with(
+    role: Role | None = None, *, known: Collection[Needs] | None = None
+) -> tuple[Metric, ...]:
+    """Return the metrics of a role that some knowledge allows, in the order of printing.
+
+    Args:
+        role: all roles when not given.
+        known: `Predictions.known`, or what a store keeps; everything when not given.
+
+    Example:
+        >>> [metric.key for metric in metrics_with("paper")]
+        ['accuracy', 'ece', 'aece', 'mce', 'aurc']
+        >>> [metric.key for metric in metrics_with(known={"probabilities"})]
+        ['classwise_ece']
+    """
+    return tuple(
+        metric
+        for metric in METRICS.values()
+        if (role is None or role in metric.roles) and (known is None or metric.needs in known)
+    )
 
 
 def score(predictions: Predictions, conventions: Conventions | None = None) -> dict[str, float]:
     """Compute every metric whose needs are met, as fractions (NLL in nats), by key.
 
     Example:
-        >>> found = score(Predictions.from_confidence([0.9, 0.6], [True, False]))
-        >>> found["accuracy"], round(found["ece"], 3), "nll" in found
+        >>> values = score(Predictions.from_confidence([0.9, 0.6], [True, False]))
+        >>> values["accuracy"], round(values["ece"], 3), "nll" in values
         (0.5, 0.35, False)
     """
     chosen = conventions or Conventions()
-    return {
-        key: metric.function(predictions, chosen)
-        for key, metric in METRICS.items()
-        if metric.needs in predictions.known
-    }
-
-
-def metrics_with(*needs: Needs) -> tuple[Metric, ...]:
-    """Return the metrics that some knowledge allows, in the order of printing.
-
-    Example:
-        >>> [metric.key for metric in metrics_with("probabilities")]
-        ['classwise_ece']
-    """
-    return tuple(metric for metric in METRICS.values() if metric.needs in needs)
+    allowed = metrics_with(known=predictions.known)
+    return {metric.key: metric.value(predictions, chosen) for metric in allowed}

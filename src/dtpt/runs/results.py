@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from dtpt.metrics.table import metrics_with
+from dtpt.metrics import metrics_with
 from dtpt.runs.reading import Run
 from dtpt.runs.spec import DatasetSpec, RunSpec
 from dtpt.runs.summary import MethodResult, mean_over_datasets, score_methods
@@ -142,7 +142,7 @@ def results_of(run: Run, scores: Sequence[MethodResult] | None = None) -> Result
         scores: What `score_methods` says about it, when the caller has that already.
     """
     methods = score_methods(run) if scores is None else scores
-    metrics = metrics_with("confidence", "label")
+    metrics = metrics_with(known=("confidence", "label"))
     return Results(
         results={
             name: {m.label: _method_record(m) for m in methods if m.dataset == name}

@@ -136,8 +136,8 @@ class ScoredCell:
     def metric(self, name: str) -> float:
         """Return one metric as a fraction, computed once."""
         predictions = self.predictions
-        function = METRICS[name].function
-        return predictions.once(("metric", name), lambda: function(predictions, Conventions()))
+        value = METRICS[name].value
+        return predictions.once(("metric", name), lambda: value(predictions, Conventions()))
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from dtpt.metrics import (
     METRICS,
-    PAPER_METRICS,
     Interval,
     bootstrap_draws,
     centred_interval,
+    metrics_with,
 )
 from dtpt.metrics.differences import student_difference
 from dtpt.report.gathering.scored_cells import ScoredCell
@@ -43,7 +43,7 @@ class CellDraws:
         if id(cell) not in self._known:
             draws = bootstrap_draws(
                 cell.predictions,
-                PAPER_METRICS,
+                [metric.key for metric in metrics_with("paper")],
                 generator=np.random.default_rng([self.seed, *cell.dataset.encode()]),
                 resamples=self.resamples,
             )

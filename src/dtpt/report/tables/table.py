@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from dtpt.metrics import METRICS, PAPER_METRICS, Interval, Metric
+from dtpt.metrics import Interval, Metric, metrics_with
 from dtpt.report.gathering.scored_cells import Contender
 from dtpt.report.paper.comparable import PaperDifference
 
-COLUMNS: tuple[Metric, ...] = tuple(METRICS[key] for key in PAPER_METRICS)
+COLUMNS: tuple[Metric, ...] = metrics_with("paper")
 """The paper's metrics, in its order."""
 
 
