@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dtpt"
 LAYERS = [
     {"errors"},
-    {"images", "files", "processes", "metrics"},
+    {"images", "files", "machine", "processes", "metrics"},
     {"clip", "pocket"},
     {"views"},
     {"methods"},

@@ -1,24 +1,90 @@
-"""Every error that dtpt raises on purpose.
+"""Every error that dtpt raises on purpose, and how foreign errors become text.
 
 One base class lets callers catch "what dtpt refuses" without catching bugs. A message names the
 file or value at fault and the remedy; the command line prints it in one line, without a traceback.
 """
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 LONGEST_VALUE = 80
 
+# Pydantic's messages in our words: pattern, replacement. The first pattern that matches counts.
+_REASONS = (
+    (r"^Field required$", "is missing"),
+    (r"^Extra inputs are not permitted$", "is not a known field"),
+    (r"^(?:Value error|Assertion failed), (.*)$", r"\1"),
+    (r"^Input should be a valid integer\b.*$", "must be a whole number"),
+    (r"^Input should be a valid dictionary\b.*$", "must be an object"),
+    (r"^Input should be (an? )valid (\w+)(?:,.*)?$", r"must be \1\2"),
+    (r"^\w+ should (.*?)(?: after validation)?(?:, not \d+)?$", r"must \1"),
+)
+# There is no value, or it is the whole document, or the validator's own message names it.
+_WITHOUT_VALUE = {"missing", "extra_forbidden", "json_invalid", "value_error", "assertion_error"}
+# Where a field has several types, pydantic adds the one it tried to the path.
+_UNION_BRANCH = re.compile(r"^(int|float|str|bool|none)$|\[")
 
-def shown(value: object) -> str:
-    """Return a wrong value as one short line for a message.
+
+class _Invalid(Protocol):
+    """Pydantic's `ValidationError`; FastAPI's `RequestValidationError` has the same method."""
+
+    def errors(self) -> Sequence[Any]: ...
+
+
+def short_repr(value: object) -> str:
+    """Return a value as one short line for a message.
 
     Example:
-        >>> shown("cat"), shown([0] * 99)[-7:]
+        >>> short_repr("cat"), short_repr([0] * 99)[-7:]
         ("'cat'", '0, 0, …')
     """
     text = " ".join(repr(value).split())
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def explain(error: _Invalid) -> str:
+    """Return the first error of a pydantic validation as "field: reason", one line, no full stop.
+
+    Example:
+        >>> import pydantic
+        >>> try:
+        ...     pydantic.TypeAdapter(dict[str, int]).validate_python({"views": "many"})
+        ... except pydantic.ValidationError as error:
+        ...     explain(error)
+        "views: must be a whole number, got 'many'"
+    """
+    errors = error.errors()
+    first, path = errors[0], _path(errors[0])
+    reasons = dict.fromkeys(_reason(other["msg"]) for other in errors if _path(other) == path)
+    reason = " or ".join(reasons).replace(" or must be ", " or ")
+    if first["type"] not in _WITHOUT_VALUE:
+        reason += f", got {short_repr(first['input'])}"
+    return f"{path}: {reason}" if path else reason
+
+
+def _path(error: Mapping[str, Any]) -> str:
+    parts = [str(part) for part in error["loc"]]
+    return ".".join(part for part in parts if not _UNION_BRANCH.search(part))
+
+
+def _reason(message: str) -> str:
+    for pattern, replacement in _REASONS:
+        if re.match(pattern, message, re.DOTALL):
+            message = re.sub(pattern, replacement, message, flags=re.DOTALL)
+            break
+    return " ".join(message.split()).rstrip(".")
+
+
+def os_error(error: Exception) -> str:
+    """Return the system's reason alone, such as "No space left on device", without a full stop.
+
+    Example:
+        >>> os_error(FileNotFoundError(2, "No such file or directory", "runs/a"))
+        'No such file or directory'
+    """
+    return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
 class DtptError(Exception):

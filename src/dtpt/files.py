@@ -24,7 +24,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from dtpt.errors import OptionError, shown
+from dtpt.errors import OptionError, short_repr
 
 LONGEST_NAME = 255  # bytes, of one part of a path
 AnyPath = str | os.PathLike[str]
@@ -69,10 +69,12 @@ def as_path(value: object, what: str) -> Path:
         'pets'
     """
     if not isinstance(value, str | os.PathLike) or "\0" in os.fsdecode(value):
-        raise OptionError(f"The {what} must be a path, got {shown(value)}.")
+        raise OptionError(f"The {what} must be a path, got {short_repr(value)}.")
     path = Path(os.fsdecode(value))
     if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
-        raise OptionError(f"The {what} has a name that is too long for a file: {shown(value)}.")
+        raise OptionError(
+            f"The {what} has a name that is too long for a file: {short_repr(value)}."
+        )
     return path
 
 

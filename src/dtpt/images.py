@@ -27,7 +27,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from dtpt.errors import ImageError, shown
+from dtpt.errors import ImageError, os_error, short_repr
 from dtpt.files import NotARegularFile, open_regular, printable
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
@@ -76,7 +76,8 @@ def open_image(
     """
     if not isinstance(source, str | os.PathLike | bytes | Image.Image | np.ndarray):
         raise ImageError(
-            f"An image is a path, encoded bytes, a Pillow image or an array, not {shown(source)}."
+            "An image is a path, encoded bytes, a Pillow image or an array, not "
+            f"{short_repr(source)}."
         )
     label = printable(name) if name is not None else _label(source)
     if isinstance(source, np.ndarray):
@@ -123,9 +124,9 @@ def _from_path(path: str | os.PathLike[str], label: str, *, max_pixels: int) -> 
     except FileNotFoundError as error:
         raise ImageError(f"{label}: no such image file.") from error
     except NotARegularFile as error:
-        raise ImageError(f"{label}: {error.strerror}.") from error
+        raise ImageError(f"{label}: {os_error(error)}.") from error
     except OSError as error:
-        raise ImageError(f"{label}: cannot be opened ({error.strerror or error}).") from error
+        raise ImageError(f"{label}: cannot be opened ({os_error(error)}).") from error
     with stream:
         return _from_file(stream, label, max_pixels=max_pixels)
 

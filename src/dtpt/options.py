@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from dtpt.errors import OptionError
+from dtpt.errors import OptionError, os_error
 from dtpt.files import read_limited
 from dtpt.tuning.settings import TuningSettings
 
@@ -312,7 +312,7 @@ def read_config(path: Path, table: str, *, known: Iterable[str]) -> dict[str, An
     try:
         content = tomllib.loads(read_limited(path, MOST_CONFIG_BYTES).decode("utf-8"))
     except OSError as error:
-        reason = error.strerror or error
+        reason = os_error(error)
         raise OptionError(f"Cannot read the configuration {path}: {reason}.") from error
     except UnicodeDecodeError as error:
         raise OptionError(f"Cannot read the configuration {path}: it is not UTF-8.") from error

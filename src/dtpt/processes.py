@@ -4,12 +4,10 @@ They are started as programs, not by `multiprocessing`: nothing of the caller's 
 in them, so a script needs no `if __name__ == "__main__"`, and a process may start others. When we
 die, however that happens, the pipe closes and the companion ends; nothing is left behind.
 
-Beside them: how many cores and how much memory there is for them. This module imports neither NumPy
-nor torch.
+This module imports neither NumPy nor torch.
 """
 
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -19,10 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
-CGROUP = Path("/sys/fs/cgroup")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 CAN_START = os.name == "posix" and bool(sys.executable)
 """Whether companions can be started here; elsewhere all work is done in one process."""
@@ -116,48 +112,3 @@ def run(descriptor: int, target: str) -> None:
     module, _, name = target.partition(":")
     with Connection(descriptor) as pipe, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         getattr(import_module(module), name)(pipe)
-
-
-def usable_cores() -> int:
-    """Return the number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    quota, _, period = _read(CGROUP / "cpu.max").partition(" ")
-    if quota.isdigit() and period.strip().isdigit():
-        cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
-
-
-def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's model name, or what Python knows of it where there is no such file.
-
-    Args:
-        cpuinfo: Linux' description of the processors.
-    """
-    try:
-        lines = cpuinfo.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return next(iter(names), platform.processor() or platform.machine())
-
-
-def free_memory() -> int | None:
-    """Return the bytes of memory that this process can still get; None where nobody says."""
-    found = []
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            found.append(1024 * int(line.split()[1]))
-    limit, used = _read(CGROUP / "memory.max").strip(), _read(CGROUP / "memory.current").strip()
-    if limit.isdigit() and used.isdigit():
-        found.append(max(int(limit) - int(used), 0))
-    return min(found) if found else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("ascii")
-    except (OSError, UnicodeDecodeError):
-        return ""

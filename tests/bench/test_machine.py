@@ -1,6 +1,5 @@
 """The machine is described in every result, and its peak bounds every rate."""
 
-import platform
 from dataclasses import asdict
 
 import pytest
@@ -12,17 +11,6 @@ from dtpt.bench.machine import (
     torch_threads,
 )
 from dtpt.errors import BenchmarkError
-from dtpt.processes import processor_name
-
-
-def test_the_processors_name_comes_from_linux_own_list(tmp_path):
-    listing = tmp_path / "cpuinfo"
-    listing.write_text("processor\t: 0\nmodel name\t: Quick Chip: 9\nflags\t: fpu\n")
-    assert processor_name(listing) == "Quick Chip: 9"
-
-
-def test_without_that_list_python_is_asked(tmp_path):
-    assert processor_name(tmp_path / "none") == (platform.processor() or platform.machine())
 
 
 def test_a_description_has_all_that_decides_about_speed():

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dtpt.processes import free_memory, usable_cores
 from dtpt.runs.resources import (
     Machine,
     Resources,
@@ -71,17 +70,3 @@ def test_larger_models_need_more_memory_and_time(tiny_model):
     assert few.replica_bytes < many.replica_bytes
     assert few.picture_seconds < many.picture_seconds
     assert few.replica_bytes > 300_000_000  # a process with torch
-
-
-def test_share_of_a_container_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr("dtpt.processes.CGROUP", tmp_path)
-    everything = usable_cores()
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    (tmp_path / "memory.max").write_text("5000000\n")
-    (tmp_path / "memory.current").write_text("1000000\n")
-    assert usable_cores() == 1
-    assert free_memory() == 4_000_000
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert usable_cores() == everything
-    assert free_memory() != 4_000_000

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtpt.analysis.results import FORMAT, Analysis
-from dtpt.errors import ReportError
+from dtpt.errors import ReportError, explain, os_error
 from dtpt.files import write_atomically
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    pass
 
 FILE_NAME = "analysis.json"
 
@@ -25,7 +25,7 @@ def prepare_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = error.strerror or error
+        reason = os_error(error)
         raise ReportError(f"Cannot make {folder}: {reason}. Choose another --output.") from error
 
 
@@ -36,7 +36,7 @@ def save_analysis(analysis: Analysis, folder: Path) -> Path:
     try:
         write_atomically(path, to_json(analysis).encode())
     except OSError as error:
-        raise ReportError(f"Cannot write {path}: {error.strerror or error}.") from error
+        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
     return path
 
 
@@ -54,20 +54,14 @@ def load_analysis(path: Path | str) -> Analysis:
         data = file.read_bytes()
     except OSError as error:
         raise ReportError(
-            f"Cannot read {file}: {error.strerror or error}. `dtpt analyze` writes it."
+            f"Cannot read {file}: {os_error(error)}. `dtpt analyze` writes it."
         ) from error
     try:
         analysis = TypeAdapter(Analysis).validate_json(data)
     except ValidationError as error:
-        raise ReportError(f"{file} is no analysis of ours: {_first(error)}.") from error
+        raise ReportError(f"{file} is no analysis of ours: {explain(error)}.") from error
     if analysis.format != FORMAT:
         raise ReportError(
             f"{file} has format {analysis.format}, we read {FORMAT}: run `dtpt analyze` again."
         )
     return analysis
-
-
-def _first(error: "ValidationError") -> str:
-    problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place or 'file'}: {problem['msg']}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtpt.analysis.files import prepare_folder
-from dtpt.errors import ReportError
+from dtpt.errors import ReportError, os_error
 from dtpt.files import write_atomically
 
 if TYPE_CHECKING:
@@ -28,5 +28,5 @@ def save_study(study: "DataclassInstance", folder: Path, *, name: str) -> Path:
     try:
         write_atomically(path, study_json(study).encode())
     except OSError as error:
-        raise ReportError(f"Cannot write {path}: {error.strerror or error}.") from error
+        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
     return path

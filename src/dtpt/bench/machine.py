@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from dtpt.bench.timing import in_turns
 from dtpt.errors import BenchmarkError
-from dtpt.processes import processor_name
+from dtpt.machine import processor_name
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dtpt.calibration.abstention import most_lenient, threshold_sequence
 from dtpt.calibration.conformal import score_limit
 from dtpt.calibration.scores import FloatArray, aps_scores, calibrated, lac_scores
 from dtpt.calibration.splitting import BoolArray, IntArray, Labelled
-from dtpt.errors import PromiseError
+from dtpt.errors import PromiseError, explain
 from dtpt.metrics import fit_temperature
 
 SetKind = Literal["lac", "aps"]
@@ -51,10 +51,7 @@ class Levels(Frozen):
         try:
             return cls(coverage=coverage, error=error, confidence=confidence)
         except ValidationError as error_:
-            first = error_.errors()[0]
-            raise PromiseError(
-                f"{first['loc'][0]} is {first['input']}; expected between 0 and 1, such as 0.9."
-            ) from None
+            raise PromiseError(f"{explain(error_)}; use a value such as 0.9.") from None
 
 
 class Fit(Frozen):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field, JsonValue, ValidationError
 
 from dtpt.calibration.fitting import Fit, Frozen, Levels, SetKind, Statement, state
-from dtpt.errors import PromiseError
+from dtpt.errors import PromiseError, explain, os_error
 from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
 
 FORMAT = 1
@@ -164,7 +164,7 @@ class Promise(Frozen):
         try:
             write_atomically(Path(path), text.encode())
         except OSError as error:
-            name, reason = printable(path), error.strerror or error
+            name, reason = printable(path), os_error(error)
             raise PromiseError(f"{name} cannot be written: {reason}.") from None
 
 
@@ -178,7 +178,7 @@ def read_promise(path: AnyPath) -> Promise:
     try:
         content = json.loads(read_limited(path, MOST_BYTES))
     except OSError as error:
-        raise PromiseError(f"{name} cannot be read: {error.strerror or error}.") from None
+        raise PromiseError(f"{name} cannot be read: {os_error(error)}.") from None
     except (ValueError, RecursionError):
         raise PromiseError(f"{name} is no promise file: it is not JSON, or damaged.") from None
     if not isinstance(content, dict) or not {"format", "digest", "fit"} <= content.keys():
@@ -195,9 +195,7 @@ def read_promise(path: AnyPath) -> Promise:
     try:
         return Promise.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise PromiseError(f"{name} is no promise file: {place}: {first['msg']}.") from None
+        raise PromiseError(f"{name} is no promise file: {explain(error)}.") from None
 
 
 def as_promise(given: Promise | AnyPath) -> Promise:

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 from cyclopts import CycloptsError
 
-from dtpt.errors import DtptError
+from dtpt.errors import DtptError, os_error
+from dtpt.errors import explain as explain_invalid
 
 PARTLY = 1  # part of the work succeeded: some pictures could not be read
 REFUSED = 2  # nothing was done, or not to its end; the message says what to change
@@ -37,7 +38,7 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         remedy = REMEDIES.get(error.errno or 0, "")
-        return f"the system refuses: {error.strerror or error}{where}.{remedy}"
+        return f"the system refuses: {os_error(error)}{where}.{remedy}"
     if isinstance(error, ImportError):
         return f"a part of the installation cannot be loaded: {error}."
     if isinstance(error, MemoryError):
@@ -50,9 +51,7 @@ def _explain_value(error: Exception) -> str | None:
     pydantic = sys.modules.get("pydantic")
     if pydantic is None or not isinstance(error, pydantic.ValidationError):
         return None
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or error.title
-    return f"{place} is {first['input']!r}: {first['msg']}."
+    return f"{explain_invalid(error)}."
 
 
 def end(message: str, code: int) -> NoReturn:

@@ -74,7 +74,7 @@ def describe_system() -> System:
         >>> describe_system().cores > 0
         True
     """
-    from dtpt.processes import free_memory, processor_name, usable_cores
+    from dtpt.machine import free_memory, processor_name, usable_cores
 
     return System(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTLY
 from dtpt.cli.flags import AsJson, Flags, flags_of
-from dtpt.errors import PromptError, PromptWarning
+from dtpt.errors import PromptError, PromptWarning, os_error
 from dtpt.files import printable, read_limited
 from dtpt.options import PredictOptions
 
@@ -108,7 +108,7 @@ def _class_names(options: PredictOptions, promise: "Promise | None") -> list[str
     try:
         lines = read_limited(path, MOST_CLASSES_BYTES).decode("utf-8-sig").splitlines()
     except OSError as error:
-        raise PromptError(f"Cannot read {where}: {error.strerror or error}.") from None
+        raise PromptError(f"Cannot read {where}: {os_error(error)}.") from None
     except UnicodeDecodeError:
         raise PromptError(f"Cannot read {where}: it is not UTF-8.") from None
     return [line.strip() for line in lines if line.strip()]

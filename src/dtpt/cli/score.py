@@ -83,7 +83,7 @@ def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> N
 
     import matplotlib
 
-    from dtpt.errors import MetricError
+    from dtpt.errors import MetricError, os_error
     from dtpt.files import printable, write_atomically
     from dtpt.metrics import calibrated_band, reliability_bins
     from dtpt.report.figures.reliability import reliability_diagram
@@ -100,7 +100,7 @@ def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> N
     try:
         write_atomically(path, drawn.getvalue())
     except OSError as error:
-        raise MetricError(f"{printable(path)}: cannot be written: {error.strerror}.") from error
+        raise MetricError(f"{printable(path)}: cannot be written: {os_error(error)}.") from error
 
 
 def _print_table(report: "CalibrationReport", name: str) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from dtpt.errors import DeviceError, shown
+from dtpt.errors import DeviceError, short_repr
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -28,7 +28,7 @@ def choose_device(name: str = "auto") -> torch.device:
         name = next(kind for kind in ("cuda", "mps", "cpu") if kind in present)
     if not isinstance(name, str) or name not in present:
         raise DeviceError(
-            f"Device {shown(name)} is not here; there is: auto, {', '.join(present)}."
+            f"Device {short_repr(name)} is not here; there is: auto, {', '.join(present)}."
         )
     if name.startswith("cuda"):
         torch.backends.cuda.matmul.allow_tf32 = False

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from dtpt.errors import CheckpointError
+from dtpt.errors import CheckpointError, explain
 
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -209,11 +209,7 @@ def _build(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise CheckpointError(
-            f"Preprocessing {where} {first['input']!r} is not supported: {first['msg']}."
-        ) from error
+        raise CheckpointError(f"Preprocessing is not supported: {explain(error)}.") from error
 
 
 def _transform_fields(step: Any) -> dict[str, Any]:

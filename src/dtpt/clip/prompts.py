@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.errors import OptionError, PromptError, shown
+from dtpt.errors import OptionError, PromptError, os_error, short_repr
 from dtpt.files import open_regular, printable
 
 DEFAULT_TEMPLATE = "a photo of a {}."
@@ -93,7 +93,7 @@ class PromptSet:
                 without exactly one {} or without a word to tune, or a context of another shape.
         """
         if not isinstance(model, Clip):
-            raise OptionError(f"The model must come from load_model, not {shown(model)}.")
+            raise OptionError(f"The model must come from load_model, not {short_repr(model)}.")
         names = _clean_names(classes)
         layout = _read_template(template, model.tokenizer)
         suffixes = [_suffix(name, layout, tokenizer=model.tokenizer) for name in names]
@@ -135,7 +135,7 @@ def load_context(path: str | Path) -> Tensor:
             else torch.load(path, map_location="cpu", weights_only=True)
         )
     except OSError as error:
-        reason = error.strerror or error
+        reason = os_error(error)
         raise PromptError(f"Cannot read a context from {printable(path)}: {reason}.") from None
     except Exception:  # torch raises many kinds, some say a byte only; all mean: refused
         raise PromptError(
@@ -183,12 +183,12 @@ class _Layout:
 
 def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
-        raise PromptError(f"Classes must be a list of names, not {shown(classes)}.")
+        raise PromptError(f"Classes must be a list of names, not {short_repr(classes)}.")
     if len(classes) == 0:
         raise PromptError("The class list is empty: give class names.")
     for index, name in enumerate(classes):
         if not isinstance(name, str):
-            raise PromptError(f"Class {index} is no text but {shown(name)}.")
+            raise PromptError(f"Class {index} is no text but {short_repr(name)}.")
     names = tuple(name.replace("_", " ") for name in classes)
     for index, name in enumerate(names):
         if not name.strip():
@@ -207,7 +207,7 @@ def _duplicates(classes: Sequence[str], suffixes: list[list[int]]) -> tuple[tupl
 def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
     if not isinstance(template, str) or template.count("{}") != 1:
         raise PromptError(
-            f"A template needs exactly one {{}} for the class name: {shown(template)}."
+            f"A template needs exactly one {{}} for the class name: {short_repr(template)}."
         )
     before, after = template.split("{}")
     front = re.match(r"(.*\s)?", before, flags=re.DOTALL)
@@ -290,7 +290,9 @@ def _initial_context(model: Clip, words: list[int], *, given: Tensor | None) -> 
         ids = torch.tensor(words, device=model.device)
         return model.text.embed(ids).detach().clone()
     if not isinstance(given, Tensor):
-        raise PromptError(f"The context must be a tensor of shape {expected}, not {shown(given)}.")
+        raise PromptError(
+            f"The context must be a tensor of shape {expected}, not {short_repr(given)}."
+        )
     if tuple(given.shape) != expected:
         raise PromptError(
             f"The context has shape {tuple(given.shape)}, the template's words need {expected}."

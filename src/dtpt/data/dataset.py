@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dtpt.data.families import ProtocolName
-from dtpt.errors import DatasetError, ImageError
+from dtpt.errors import DatasetError, ImageError, os_error
 from dtpt.files import open_regular, printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class FileRef:
             with open_regular(self.path) as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise ImageError(f"{printable(self.path)}: {error.strerror or error}.") from error
+            raise ImageError(f"{printable(self.path)}: {os_error(error)}.") from error
 
     def stamp(self) -> str:
         """Return the file's time of change and size."""
@@ -69,7 +69,7 @@ def file_stamp(path: Path) -> str:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise ImageError(f"{printable(path)}: {error.strerror or error}.") from error
+        raise ImageError(f"{printable(path)}: {os_error(error)}.") from error
     except ValueError as error:  # characters that no file name has
         raise ImageError(f"{printable(path)}: no file can have this path.") from error
     return f"{status.st_mtime_ns}-{status.st_size}"

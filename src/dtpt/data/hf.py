@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtpt.data.dataset import Dataset, Sample, prompt_name
 from dtpt.data.labels import spoken_names
-from dtpt.errors import DatasetError, ImageError
+from dtpt.errors import DatasetError, ImageError, os_error
 from dtpt.files import read_limited
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HubRef:
         try:
             return read_limited(path, _MOST_IMAGE_BYTES)
         except OSError as error:
-            raise ImageError(f"{self._name()}: {error.strerror or error}.") from error
+            raise ImageError(f"{self._name()}: {os_error(error)}.") from error
 
     def _name(self) -> str:
         return f"{SCHEME}{self.repository}:{self.split}[{self.index}]"

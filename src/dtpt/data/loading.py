@@ -29,7 +29,7 @@ from dtpt.data.openmoji import (
 from dtpt.data.paths import read_list, user_path
 from dtpt.data.places import locate, missing_message, root_or_refuse, size_difference
 from dtpt.data.wds import load_wds
-from dtpt.errors import DatasetError, UnknownName, shown
+from dtpt.errors import DatasetError, UnknownName, short_repr
 from dtpt.files import printable
 
 DATASETS: tuple[str, ...] = NAMED_SETS + openmoji_names()
@@ -80,7 +80,7 @@ def load_dataset(
         (10, 780, True)
     """
     if not isinstance(name, str):
-        raise DatasetError(f"A data set's name is text such as 'dtd', not {shown(name)}.")
+        raise DatasetError(f"A data set's name is text such as 'dtd', not {short_repr(name)}.")
     if presentation is not None and not is_openmoji(name):
         raise DatasetError(f"A presentation can be chosen for emoji sets only, not for {name!r}.")
     dataset = _load(name, data_root, presentation=presentation, partial=partial)

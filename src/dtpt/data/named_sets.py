@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dtpt.data.families import PAPER_FAMILIES, ProtocolName, family_protocol
-from dtpt.errors import DatasetError, UnknownName
+from dtpt.errors import DatasetError, UnknownName, explain
 
 Kind = Literal["split", "variants", "wnid-folders", "number-folders"]
 
@@ -170,9 +170,7 @@ def _read(name: str) -> _Record:
     try:
         return _Record.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DatasetError(f"{path} is no catalogue entry: {where}: {first['msg']}.") from error
+        raise DatasetError(f"{path} is no catalogue entry: {explain(error)}.") from error
 
 
 def _class_lists(record: _Record) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dtpt.errors import DatasetError
+from dtpt.errors import DatasetError, os_error
 from dtpt.files import printable, read_limited
 
 ROOT_VARIABLE = "DTPT_DATA"
@@ -52,7 +52,7 @@ def read_list(path: Path, *, what: str) -> str:
             f"The {what} {printable(path)} is not UTF-8 (byte {error.start}); save it as UTF-8."
         ) from error
     except OSError as error:
-        reason = error.strerror or error
+        reason = os_error(error)
         raise DatasetError(f"The {what} {printable(path)} cannot be read: {reason}.") from error
 
 
@@ -150,5 +150,5 @@ def _refuse(error: OSError) -> None:
 
 
 def _unlistable(error: OSError) -> DatasetError:
-    reason = error.strerror or error
+    reason = os_error(error)
     return DatasetError(f"The folder {printable(error.filename)} cannot be listed: {reason}.")

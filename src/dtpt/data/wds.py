@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dtpt.data.dataset import Dataset, Sample, file_stamp, sample_id
 from dtpt.data.labels import RawLabel, find_class_file, resolve_labels
 from dtpt.data.paths import inside, is_image_name, user_path
-from dtpt.errors import DatasetError, ImageError
+from dtpt.errors import DatasetError, ImageError, os_error
 from dtpt.files import open_regular, printable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TarRef:
                 stream.seek(self.offset)
                 data = stream.read(self.size)
         except OSError as error:
-            raise ImageError(f"{name}: {error.strerror or error}.") from error
+            raise ImageError(f"{name}: {os_error(error)}.") from error
         if len(data) != self.size:
             raise ImageError(f"{name}: the tar file ends before the image does.")
         return data
@@ -165,7 +165,7 @@ def _records(shard: Path) -> dict[str, _Record]:
     except FileNotFoundError as error:
         raise DatasetError(f"The shard {printable(shard)} does not exist.") from error
     except (OSError, tarfile.TarError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = os_error(error)
         raise DatasetError(
             f"{printable(shard)} cannot be read as an uncompressed tar file: {reason}."
         ) from error

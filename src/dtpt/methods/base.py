@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
-from dtpt.errors import MethodError, shown
+from dtpt.errors import MethodError, short_repr
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -215,13 +215,13 @@ def regularised(
         {'fine-grained': 10000.0, 'natural-shifts': 10000.0}
     """
     if not isinstance(name, str) or not name:
-        raise MethodError(f"A method's name is text, not {shown(name)}.")
+        raise MethodError(f"A method's name is text, not {short_repr(name)}.")
     if not callable(regulariser if anchored is None else anchored):
         raise MethodError(f"The regulariser of {name} must be a function.")
     lambdas = lambda_ if isinstance(lambda_, Mapping) else dict.fromkeys(PROTOCOLS, lambda_)
     for weight in lambdas.values():
         if not is_number(weight) or not 0 <= weight < math.inf:
-            raise MethodError(f"lambda of {name} must be a number >= 0, not {shown(weight)}.")
+            raise MethodError(f"lambda of {name} must be a number >= 0, not {short_repr(weight)}.")
     return Method(
         name,
         summary or f"TPT + λ · {name}",

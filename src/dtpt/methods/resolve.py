@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
 
-from dtpt.errors import MethodError, UnknownName, shown
+from dtpt.errors import MethodError, UnknownName, short_repr
 from dtpt.methods.base import (
     PROTOCOLS,
     Method,
@@ -98,7 +98,9 @@ def resolve_method(
         ('c-tpt+sals', 7.0)
     """
     if not isinstance(protocol, str):
-        raise MethodError(f"A protocol is text such as {PROTOCOLS[0]!r}, not {shown(protocol)}.")
+        raise MethodError(
+            f"A protocol is text such as {PROTOCOLS[0]!r}, not {short_repr(protocol)}."
+        )
     if isinstance(spec, ResolvedMethod):
         return spec
     if isinstance(spec, Method):
@@ -106,7 +108,7 @@ def resolve_method(
             spec, (), weight=_choose_lambda(spec, lambda_, protocol=protocol), protocol=protocol
         )
     if not isinstance(spec, str):
-        raise MethodError(f"A method is a name or a Method, not {shown(spec)}.")
+        raise MethodError(f"A method is a name or a Method, not {short_repr(spec)}.")
     body, at, written = spec.strip().partition("@")
     base, *suffixes = body.split("+")
     method = find_method(base)
@@ -202,7 +204,7 @@ def _parse_number(text: str, where: str) -> float:
 
 def _choose_lambda(method: Method, lambda_: float | None, *, protocol: str) -> float | None:
     if lambda_ is not None and not is_number(lambda_):
-        raise MethodError(f"lambda must be a number, got {shown(lambda_)}.")
+        raise MethodError(f"lambda must be a number, got {short_repr(lambda_)}.")
     if not method.is_regularised or method.static:
         if lambda_ is not None:
             raise MethodError(

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.errors import MetricError
+from dtpt.errors import MetricError, os_error
 from dtpt.files import open_regular, printable
 from dtpt.metrics.predictions import Predictions
 
@@ -109,7 +109,7 @@ def read_predictions(path: Path) -> PredictionFile:
                 raise _too_large(name)
             columns = reader(stream, name)
     except OSError as error:
-        raise MetricError(f"{name}: cannot be read: {error.strerror or error}.") from error
+        raise MetricError(f"{name}: cannot be read: {os_error(error)}.") from error
     return _choose(path, columns, first_line=2 if path.suffix.lower() == ".csv" else None)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from dtpt.clip.prompts import PromptSet
-from dtpt.errors import MethodError, PromptError, PromptWarning, shown
+from dtpt.errors import MethodError, PromptError, PromptWarning, explain, short_repr
 from dtpt.views import ViewRecipe
 
 
@@ -19,7 +19,7 @@ def class_names(classes: Sequence[str]) -> tuple[str, ...]:
         ('cat', 'dog')
     """
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
-        raise PromptError(f"Classes must be a list of names, not {shown(classes)}.")
+        raise PromptError(f"Classes must be a list of names, not {short_repr(classes)}.")
     return tuple(classes)
 
 
@@ -31,14 +31,14 @@ def view_recipe(views: object, augmix: bool) -> ViewRecipe:
         8
     """
     if not isinstance(augmix, bool):
-        raise MethodError(f"augmix must be True or False, got {shown(augmix)}.")
+        raise MethodError(f"augmix must be True or False, got {short_repr(augmix)}.")
     if isinstance(views, ViewRecipe):
         return views
     try:
         return ViewRecipe(count=whole_number(views, "views"), augmix=augmix)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise MethodError(f"views is {shown(views)}: {reason}; the paper uses 64.") from None
+        reason = explain(error).removeprefix("count: ")
+        raise MethodError(f"views: {reason}; the paper uses 64.") from None
 
 
 def whole_number(value: object, name: str) -> int:
@@ -49,7 +49,7 @@ def whole_number(value: object, name: str) -> int:
         3
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise MethodError(f"{name} must be a whole number, got {shown(value)}.")
+        raise MethodError(f"{name} must be a whole number, got {short_repr(value)}.")
     return int(value)
 
 

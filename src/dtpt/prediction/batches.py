@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dtpt.errors import DtptError, ImageError, MethodError, OptionError, WorkerError, shown
+from dtpt.errors import (
+    DtptError,
+    ImageError,
+    MethodError,
+    OptionError,
+    WorkerError,
+    os_error,
+    short_repr,
+)
 from dtpt.images import ImageSource, open_image
-from dtpt.processes import CAN_START, Companion, start, stop, usable_cores
+from dtpt.machine import usable_cores
+from dtpt.processes import CAN_START, Companion, start, stop
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -38,7 +47,9 @@ def check_images(images: object) -> None:
         dtpt.errors.OptionError: ...
     """
     if isinstance(images, str | bytes | os.PathLike) or not isinstance(images, Iterable):
-        raise OptionError(f"Expected several pictures, for example a list, got {shown(images)}.")
+        raise OptionError(
+            f"Expected several pictures, for example a list, got {short_repr(images)}."
+        )
 
 
 def count_workers(workers: object, *, threads: int) -> int:
@@ -51,7 +62,7 @@ def count_workers(workers: object, *, threads: int) -> int:
     if workers == "auto":
         return max(1, usable_cores() // threads) if CAN_START else 1
     if isinstance(workers, bool) or not isinstance(workers, int | np.integer):
-        raise OptionError(f"workers must be a whole number or 'auto', got {shown(workers)}.")
+        raise OptionError(f"workers must be a whole number or 'auto', got {short_repr(workers)}.")
     if not 1 <= workers <= MOST_WORKERS:
         raise OptionError(f"workers must lie between 1 and {MOST_WORKERS}, got {workers}.")
     return int(workers) if CAN_START else 1
@@ -140,7 +151,7 @@ class _Crew:
                 self._idle.put(self._workers[-1])
         except OSError as error:
             self.close()
-            raise WorkerError(f"No further process can be started: {error.strerror}.") from error
+            raise WorkerError(f"No further process can be started: {os_error(error)}.") from error
 
     def ask(self, image: ImageSource) -> Any:
         """Return the answer of whichever process is free; runs in a thread of its own."""

@@ -27,7 +27,15 @@ from dtpt.clip.loading import load_model
 from dtpt.clip.loading.documents import read_json
 from dtpt.clip.loading.save import save_model
 from dtpt.clip.model import Clip
-from dtpt.errors import CheckpointError, DtptError, MethodError, OptionError, shown
+from dtpt.errors import (
+    CheckpointError,
+    DtptError,
+    MethodError,
+    OptionError,
+    explain,
+    os_error,
+    short_repr,
+)
 from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.tuning.settings import TuningSettings
@@ -134,7 +142,7 @@ def save_parts(parts: Parts, folder: AnyPath, *, weights: bool = False) -> None:
         write_atomically(home / TENSORS, tensors)
         write_atomically(home / DOCUMENT, (document.model_dump_json(indent=2) + "\n").encode())
     except OSError as error:
-        reason = error.strerror or error
+        reason = os_error(error)
         raise CheckpointError(f"{printable(home)} cannot be written: {reason}.") from error
 
 
@@ -156,7 +164,7 @@ def load_parts(folder: AnyPath, model: Clip | None = None, *, device: str = "aut
     if model is None:
         model = _load_model(home, saved.model, device=device)
     if not isinstance(model, Clip):
-        raise OptionError(f"The model must come from load_model, not {shown(model)}.")
+        raise OptionError(f"The model must come from load_model, not {short_repr(model)}.")
     if model.fingerprint != saved.model.fingerprint:
         raise CheckpointError(
             f"{printable(home)} was saved with another model: its fingerprint is "
@@ -255,11 +263,7 @@ def _read_document(home: Path) -> SavedClassifier:
     try:
         return SavedClassifier.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(
-            f"{printable(path)} is damaged: {place or 'content'}: {first['msg']}."
-        ) from error
+        raise CheckpointError(f"{printable(path)} is damaged: {explain(error)}.") from error
 
 
 def _read_tensors(home: Path, saved: SavedClassifier, *, model: Clip) -> dict[str, Tensor]:
@@ -267,9 +271,7 @@ def _read_tensors(home: Path, saved: SavedClassifier, *, model: Clip) -> dict[st
     try:
         data = read_limited(path, MOST_TENSOR_BYTES)
     except OSError as error:
-        raise CheckpointError(
-            f"{printable(path)} cannot be read: {error.strerror or error}."
-        ) from error
+        raise CheckpointError(f"{printable(path)} cannot be read: {os_error(error)}.") from error
     if hashlib.sha256(data).hexdigest() != saved.tensors:
         raise CheckpointError(
             f"{printable(path)} is damaged or belongs to another {DOCUMENT}: save it again."

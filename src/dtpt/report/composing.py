@@ -4,11 +4,11 @@ import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dtpt.analysis.results import Analysis
 from dtpt.data import family_title
+from dtpt.machine import package_version
 from dtpt.methods import method_title
 from dtpt.report.chosen_weights import CHOICE_WORDS
 from dtpt.report.comparison import FamilyComparison, Resampling, compare_conditions
@@ -162,7 +162,7 @@ def compose(
             ),
         ),
         date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
-        version=_version(),
+        version=package_version("dtpt"),
         note=note,
         recorded=recorded,
     )
@@ -300,10 +300,3 @@ def _title(conditions: Sequence[Condition]) -> str:
     sets = list(dict.fromkeys(name for condition in conditions for name in condition.datasets))
     what = f"{len(sets)} data sets" if len(sets) > 1 else sets[0]
     return f"{', '.join(models)} on {what}"
-
-
-def _version() -> str:
-    try:
-        return version("dtpt")
-    except PackageNotFoundError:
-        return "(not installed)"

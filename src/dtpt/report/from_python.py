@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dtpt.errors import OptionError, shown
+from dtpt.errors import OptionError, short_repr
 from dtpt.files import AnyPath, as_path
 from dtpt.report.comparison import Resampling, check_against, compare_conditions
 from dtpt.report.derived_rows import with_derived_rows
@@ -46,7 +46,7 @@ def compare(
     """
     is_list = isinstance(against, list | tuple)
     if not is_list or not all(isinstance(name, str) for name in against):
-        raise OptionError(f"against must be a list of methods, got {shown(against)}.")
+        raise OptionError(f"against must be a list of methods, got {short_repr(against)}.")
     paths = [run.path if isinstance(run, Run) else as_path(run, "run") for run in runs]
     resampling = Resampling(level=level, resamples=resamples, seed=seed, against=tuple(against))
     with gather(paths) as gathered:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtpt.analysis.files import load_analysis
-from dtpt.errors import ReportError
+from dtpt.errors import ReportError, os_error
 from dtpt.files import write_atomically
 from dtpt.report.comparison import Resampling
 from dtpt.report.composing import Report, compose
@@ -108,5 +108,5 @@ def _save(path: Path, data: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
     except OSError as error:
-        raise ReportError(f"Cannot write {path}: {error.strerror or error}.") from error
+        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
     return path

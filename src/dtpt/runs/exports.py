@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dtpt.errors import RunError
+from dtpt.errors import RunError, os_error
 from dtpt.files import write_atomically
 from dtpt.runs.reading import Run
 from dtpt.runs.results import results_of
@@ -182,7 +182,7 @@ def _save(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except OSError as error:
         raise RunError(
-            f"Cannot write {path}: {error.strerror or error}. The run itself is stored; export it "
+            f"Cannot write {path}: {os_error(error)}. The run itself is stored; export it "
             "again with `dtpt export`."
         ) from error
 

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from dtpt.errors import RunError
+from dtpt.errors import RunError, os_error
 from dtpt.files import write_atomically
 
 Features = npt.NDArray[np.float32]
@@ -193,7 +193,7 @@ class FeatureCache:
             write_atomically(path, data)
         except OSError as error:
             self._writable = False
-            log.warning("The feature cache %s cannot be written (%s).", self.root, error.strerror)
+            log.warning("The feature cache %s cannot be written (%s).", self.root, os_error(error))
         else:
             for name, features in self._waiting.items():
                 self._note(name, path, views=len(features))
@@ -294,11 +294,11 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        log.warning("Cannot remove %s: %s.", path, error.strerror)
+        log.warning("Cannot remove %s: %s.", path, os_error(error))
 
 
 def _touch(path: Path) -> None:
     try:
         os.utime(path)
     except OSError as error:  # a cache that may only be read still serves
-        log.debug("Cannot note the use of %s: %s.", path, error.strerror)
+        log.debug("Cannot note the use of %s: %s.", path, os_error(error))

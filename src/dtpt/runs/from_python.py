@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from dtpt.errors import OptionError, shown
+from dtpt.errors import OptionError, short_repr
 from dtpt.files import AnyPath, as_path
 from dtpt.options import EvalOptions, expected
 from dtpt.runs import runner
@@ -85,7 +85,7 @@ def _options(given: Mapping[str, Any]) -> EvalOptions:
         first = error.errors()[0]
         name = "lambda_" if first["loc"][0] == "lambda" else str(first["loc"][0])
         raise OptionError(
-            f"{name} is {shown(given[name])}; expected {expected(EvalOptions, name)}."
+            f"{name} is {short_repr(given[name])}; expected {expected(EvalOptions, name)}."
         ) from error
 
 
@@ -106,7 +106,7 @@ def _checked_clip(model: object) -> "Clip":
     from dtpt.clip.model import Clip
 
     if not isinstance(model, Clip):
-        raise OptionError(f"model must be a name or come from load_model, not {shown(model)}.")
+        raise OptionError(f"model must be a name or come from load_model, not {short_repr(model)}.")
     return model
 
 

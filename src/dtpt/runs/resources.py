@@ -14,7 +14,8 @@ The rule, with its reasons:
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dtpt.processes import CAN_START, free_memory, usable_cores
+from dtpt.machine import free_memory, usable_cores
+from dtpt.processes import CAN_START
 
 if TYPE_CHECKING:
     from torch import nn

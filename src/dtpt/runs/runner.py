@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dtpt.files import printable
+from dtpt.machine import usable_cores
 from dtpt.options import EvalOptions
-from dtpt.processes import CAN_START, Companion, stop, usable_cores
+from dtpt.processes import CAN_START, Companion, stop
 from dtpt.runs.crews import Crew, InlineCrew, LocalCrew, warm_up
 from dtpt.runs.locking import set_aside
 from dtpt.runs.planning import Plan

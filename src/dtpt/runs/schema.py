@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dtpt.errors import RunError
+from dtpt.errors import RunError, os_error
 
 SCHEMA_VERSION = 4
 MAGIC = b"SQLite format 3\0"
@@ -182,7 +182,7 @@ def explained(path: Path) -> Iterator[None]:
         raise RunError(_remedy(path, error)) from error
     except OSError as error:
         raise RunError(
-            f"Cannot write {error.filename or path}: {error.strerror or error}. Nothing finished "
+            f"Cannot write {error.filename or path}: {os_error(error)}. Nothing finished "
             "is lost; run the same command again when it is writable."
         ) from error
 

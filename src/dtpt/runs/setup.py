@@ -1,11 +1,8 @@
 """From options to something that can run: the model, the data sets, the methods, the spec."""
 
 import pickle
-import platform
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,11 +12,11 @@ from dtpt.clip.prompts import context_digest, load_context, placeholder_template
 from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
+from dtpt.machine import describe_machine, package_version
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.mean_views import all_shares
 from dtpt.options import EvalOptions
 from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
-from dtpt.processes import processor_name
 from dtpt.runs.orders import TaskOrder, WorkOrder
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
@@ -103,7 +100,7 @@ def prepare(
         tuning=options.tuning.model_dump(mode="json"),
         precision=loaded.precision,
         batch=options.batch,
-        code_version=code_version(),
+        code_version=package_version("dtpt"),
     )
     is_ours = model is not None or datasets is not None
     can_leave = not is_ours and can_travel([task.methods for task in tasks])
@@ -240,34 +237,9 @@ def _describe(task: Task, full: Dataset, *, options: EvalOptions) -> DatasetSpec
     )
 
 
-def code_version() -> str:
-    """Return the installed version of dtpt."""
-    try:
-        return version("dtpt")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def describe_environment(model: "Clip", threads: int) -> dict[str, Any]:
     """Return what of this machine can change a number in its last bits."""
-    packages = {name: _version(name) for name in ("torch", "numpy", "pillow")}
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "host": socket.gethostname(),
-        "processor": processor_name(),
-        "device": _device_name(model.device),
-        "threads": threads,
-        **packages,
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
+    return {**describe_machine(), "device": _device_name(model.device), "threads": threads}
 
 
 def _device_name(device: torch.device) -> str:

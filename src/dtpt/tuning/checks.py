@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dtpt.errors import MethodError, shown
+from dtpt.errors import MethodError, short_repr
 from dtpt.methods.base import ResolvedMethod
 from dtpt.tuning.settings import TuningSettings
 
@@ -15,7 +15,7 @@ def check_views(view_features: Tensor, *, dimensions: int) -> None:
         >>> check_views(torch.zeros(3, 8), dimensions=8)
     """
     if not isinstance(view_features, Tensor):
-        raise MethodError(f"View features must be a tensor, not {shown(view_features)}.")
+        raise MethodError(f"View features must be a tensor, not {short_repr(view_features)}.")
     shape = tuple(view_features.shape)
     if view_features.ndim != 2 or shape[1] != dimensions or shape[0] == 0:
         raise MethodError(f"View features must be (views, {dimensions}), got {shape}.")
@@ -33,7 +33,7 @@ def checked_settings(settings: object) -> TuningSettings:
     if settings is None:
         return TuningSettings()
     if not isinstance(settings, TuningSettings):
-        raise MethodError(f"settings must be TuningSettings, not {shown(settings)}.")
+        raise MethodError(f"settings must be TuningSettings, not {short_repr(settings)}.")
     return settings
 
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 import dtpt
 from dtpt.clip.loading.names import EMBEDDED
+from dtpt.errors import explain
 from dtpt.methods import PAPER_METHODS, known_methods, method_look, method_title
 from dtpt.web.answering import Playground
 from dtpt.web.limits import read_body
@@ -327,9 +328,7 @@ def _add_errors(app: FastAPI) -> None:
 def _known(error: Exception) -> Exception:
     """Turn the framework's own errors into refusals."""
     if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        return Refusal("settings_invalid", f"{place}: {first['msg']}.")
+        return Refusal("settings_invalid", f"{explain(error).removeprefix('body.')}.")
     if isinstance(error, HTTPException):
         code = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "request_invalid")
         return Refusal(code, f"{error.detail}.", dict(error.headers or {}))

@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from dtpt.errors import DtptError
+from dtpt.errors import DtptError, explain
 from dtpt.web.refusals import Refusal
 from dtpt.web.schemas import PredictSettings
 
@@ -60,8 +60,7 @@ def checked_limits(*, waiting: int, deadline: float, cache_bytes: int) -> Limits
     try:
         return Limits(waiting=waiting, deadline=deadline, cache_bytes=cache_bytes)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise DtptError(f"{first['loc'][0]} is {first['input']}: {first['msg']}.") from None
+        raise DtptError(f"Invalid limit: {explain(error)}.") from None
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dtpt.calibration import Promise, read_promise
 from dtpt.clip.loading import load_model
 from dtpt.clip.model import Clip
-from dtpt.errors import DtptError, PromiseError
+from dtpt.errors import DtptError, PromiseError, os_error
 from dtpt.files import printable
 from dtpt.web.answering import Playground
 from dtpt.web.app import Service, build_app, make_service
@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(CONNECTIONS)
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
+        reason = os_error(error)
         raise DtptError(
             f"Cannot listen on {host}, port {port}: {reason}. Choose another --port."
         ) from None

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from dtpt.clip.config import Activation
 from dtpt.clip.loading.documents import read_json
-from dtpt.errors import CheckpointError, UnknownName
+from dtpt.errors import CheckpointError, UnknownName, os_error
 from dtpt.files import printable, write_atomically
 
 FORMAT = 1
@@ -104,6 +104,4 @@ def _write(models: Mapping[str, AddedModel]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
     except OSError as error:
-        raise CheckpointError(
-            f"{printable(path)} cannot be written: {error.strerror or error}."
-        ) from error
+        raise CheckpointError(f"{printable(path)} cannot be written: {os_error(error)}.") from error

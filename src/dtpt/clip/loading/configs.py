@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dtpt.clip.config import Activation, ClipConfig
-from dtpt.errors import CheckpointError
+from dtpt.errors import CheckpointError, explain
 
 FORMAT_VERSION = 1  # of our own folders: dtpt_config.json, model.safetensors, tokenizer.json
 LARGEST_ID = "largest"  # the text feature is read at the largest token id of a text
@@ -235,9 +235,7 @@ def build_config(fields: Mapping[str, Any], *, origin: str) -> ClipConfig:
     try:
         config = ClipConfig.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(f"{origin}: {where} {first['input']!r}: {first['msg']}.") from error
+        raise CheckpointError(f"{origin}: {explain(error)}.") from error
     check_limits(config, origin=origin)
     return config
 

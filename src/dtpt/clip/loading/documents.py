@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dtpt.errors import CheckpointError
+from dtpt.errors import CheckpointError, os_error
 from dtpt.files import open_regular, printable, read_limited
 
 MAX_BYTES = 64 << 20  # tokenizer.json of a large multilingual model has about 30 MB
@@ -59,4 +59,4 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{printable(path)} cannot be read: {error.strerror or error}.")
+    return CheckpointError(f"{printable(path)} cannot be read: {os_error(error)}.")

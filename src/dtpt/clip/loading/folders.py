@@ -22,7 +22,7 @@ from dtpt.clip.loading.layouts import to_openai_names
 from dtpt.clip.loading.tensors import Weights, read_safetensors, read_shards, read_state_dict
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.errors import CheckpointError
+from dtpt.errors import CheckpointError, explain, os_error
 from dtpt.files import printable
 
 
@@ -44,7 +44,7 @@ def read_folder(
     try:
         names = {path.name for path in folder.iterdir()}
     except OSError as error:
-        raise CheckpointError(f"{origin} cannot be read: {error.strerror or error}.") from error
+        raise CheckpointError(f"{origin} cannot be read: {os_error(error)}.") from error
     kind, weights = config_file(names), weight_file(names)
     if kind is None:
         raise CheckpointError(f"{origin} holds none of {', '.join(CONFIGS)}: no known checkpoint.")
@@ -100,7 +100,7 @@ def _own_preprocessing(document: Mapping[str, Any], *, origin: str) -> Preproces
     try:
         return Preprocess.model_validate(document.get("preprocess"))
     except ValidationError as error:
-        raise CheckpointError(f"{origin}: preprocess is malformed: {error.errors()[0]}") from error
+        raise CheckpointError(f"{origin}: preprocess is malformed: {explain(error)}.") from error
 
 
 def _describe_open_clip(folder: Path, document: Mapping[str, Any], *, origin: str) -> Description:

@@ -20,7 +20,7 @@ from dtpt.clip.loading.folders import agreed, read_folder
 from dtpt.clip.loading.hub import fetch
 from dtpt.clip.loading.names import EMBEDDED, ModelName, parse_name
 from dtpt.clip.model import Clip
-from dtpt.errors import CheckpointError, UnknownName, shown
+from dtpt.errors import CheckpointError, UnknownName, short_repr
 
 log = logging.getLogger("dtpt.clip")
 
@@ -70,7 +70,7 @@ def load_model(
 
 def _check_choice(value: object, known: tuple[str, ...], *, what: str) -> None:
     if not isinstance(value, str) or value not in known:
-        name = value if isinstance(value, str) else shown(value)
+        name = value if isinstance(value, str) else short_repr(value)
         raise UnknownName(what, name, known, f"Use {', '.join(known)}.")
 
 

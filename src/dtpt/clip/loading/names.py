@@ -18,7 +18,7 @@ from typing import Literal
 
 from dtpt.clip.loading.added import added_models
 from dtpt.clip.loading.catalog import aliases, catalog
-from dtpt.errors import CheckpointError, UnknownName, shown
+from dtpt.errors import CheckpointError, UnknownName, short_repr
 
 EMBEDDED = "pocket"
 SCHEMES = "local-dir:PATH, local-file:PATH or hf-hub:org/repo[@revision]"
@@ -67,7 +67,7 @@ def parse_name(name: str) -> ModelName:
         ModelName(kind='catalog', value='ViT-B-16/openai', revision=None)
     """
     if not isinstance(name, str):
-        raise CheckpointError(f"A model's name is text such as 'pocket', not {shown(name)}.")
+        raise CheckpointError(f"A model's name is text such as 'pocket', not {short_repr(name)}.")
     if name == EMBEDDED:
         return ModelName("embedded", EMBEDDED)
     known = aliases().get(name, name)

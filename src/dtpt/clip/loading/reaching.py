@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from dtpt.errors import CheckpointError
+from dtpt.errors import CheckpointError, os_error
 
 PROBE_SECONDS = 1.5  # for finding the address and connecting; HF_HUB_ETAG_TIMEOUT replaces it
 PORTS = {"http": 80, "https": 443}
@@ -89,4 +89,4 @@ def _connect(
         socket.create_connection((host, port), timeout=seconds / 2).close()
         answers.put(None)
     except (OSError, ValueError) as error:
-        answers.put(getattr(error, "strerror", None) or str(error))
+        answers.put(os_error(error))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dtpt.errors import ReportError
+from dtpt.errors import ReportError, explain, os_error
 from dtpt.report.derived_rows import FittedElsewhere
 from dtpt.report.gathering.scored_cells import Contender
 
@@ -151,12 +151,10 @@ def read_record(path: Path) -> Record:
     try:
         return Record.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror or error}.") from error
+        raise ReportError(f"{path}: cannot be read: {os_error(error)}.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ReportError(
-            f"{path} is no record of a run ({place}: {first['msg']}): make it again with "
+            f"{path} is no record of a run ({explain(error)}): make it again with "
             f"`dtpt demo --full --record {path}`."
         ) from error
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dtpt.processes import free_memory, processor_name
+from dtpt.machine import free_memory, package_version, processor_name
 from dtpt.runs.orders import WorkOrder
 from dtpt.runs.resources import MEMORY_SHARE, MOST_WORKERS, Count
 
@@ -66,19 +65,12 @@ def describe_here() -> MachineFacts:
         machine=platform.machine(),
         system=platform.system(),
         memory=free_memory(),
-        dtpt=_version("dtpt"),
+        dtpt=package_version("dtpt"),
         code=code_digest(),
-        torch=_version("torch"),
-        numpy=_version("numpy"),
-        pillow=_version("pillow"),
+        torch=package_version("torch"),
+        numpy=package_version("numpy"),
+        pillow=package_version("pillow"),
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 @lru_cache(maxsize=1)
