@@ -28,4 +28,4 @@ def test_the_examples_of_a_module_hold(name, monkeypatch, tmp_path):
 
 def test_examples_are_found_in_every_part():
     parts = {name.split(".")[1] for name in WITH_EXAMPLES if "." in name}
-    assert {"methods", "metrics", "clip", "data", "runs", "tuning", "classifier", "web"} <= parts
+    assert {"methods", "metrics", "clip", "data", "runs", "tuning", "prediction", "web"} <= parts

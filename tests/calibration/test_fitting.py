@@ -84,7 +84,7 @@ def test_a_model_that_is_too_often_wrong_gives_no_answer_and_says_so():
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 90.0, float("nan")])
 def test_levels_that_make_no_sense_are_refused_by_name(name, value):
     levels = {"coverage": 0.9, "error": 0.05, "confidence": 0.95} | {name: value}
-    with pytest.raises(PromiseError, match=f"{name} is .*; expected between 0 and 1"):
+    with pytest.raises(PromiseError, match=name):
         Levels.checked(**levels)
 
 
