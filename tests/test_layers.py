@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dtpt"
 LAYERS = [
     {"errors"},
-    {"images", "files", "machine", "processes", "metrics"},
+    {"images", "files", "machine", "processes", "metrics", "tables"},
     {"clip", "pocket"},
     {"views"},
     {"methods"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-METRICS_USERS = {"metrics", "calibration", "runs", "analysis", "report", "cli", "web"}
+METRICS_USERS = {"metrics", "tables", "calibration", "runs", "analysis", "report", "cli", "web"}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 

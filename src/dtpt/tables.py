@@ -1,0 +1,473 @@
+"""Tables as data, and the same table as Markdown, LaTeX, CSV, HTML and for a terminal.
+
+A table is made once, with every number written out in its cell; the renderers add no content. The
+unrounded numbers behind a cell are in its `record`, which CSV and JSON print.
+
+>>> lines = [("TPT", "61.20"), ("D-TPT", "61.90")]
+>>> table = text_table("Scores", ("Method", "Acc. (%)"), rows=lines)
+>>> print(markdown(table))
+### Scores
+<BLANKLINE>
+| Method | Acc. (%) |
+| :--- | ---: |
+| TPT | 61.20 |
+| D-TPT | 61.90 |
+<BLANKLINE>
+"""
+
+import csv
+import html as html_text
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from dtpt.metrics import Metric
+
+MINUS = "−"
+WRAPPED_WIDTH = 28  # names and texts wider than this are broken between words in a terminal
+FRAME = 3  # characters that a column takes beside its text
+
+Order = Literal["ascending", "descending"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell, as printed."""
+
+    text: str
+    _: KW_ONLY
+    bold: bool = False
+    mark: str = ""  # a sign behind the text that a note explains
+    spread: str = ""  # ±0.05
+    interval: str = ""  # [61.20, 63.04]
+    reference: str = ""  # a number to compare with: paper 64.72 ±0.07
+    deviation: str = ""  # distance to that: Δ +0.10
+    is_outside: bool = False  # the deviation is larger than the reference allows
+    is_missing: bool = False  # there is no number; the text is the reason
+    value: float | None = None  # to sort by
+    note: str = ""
+    record: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> str:
+        """Reference and deviation in one line."""
+        return ", ".join(filter(None, (self.reference, self.deviation)))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column beside the first."""
+
+    title: str
+    _: KW_ONLY
+    meaning: str = ""
+    is_text: bool = False
+    first_order: Order = "ascending"  # of sorting by a click on the heading
+    record: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; `group` is the heading above it, if any."""
+
+    title: str
+    cells: tuple[Cell, ...]
+    _: KW_ONLY
+    group: str = ""
+    is_own: bool = False  # highlighted on the page
+    record: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; its first column holds the titles of the rows."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    _: KW_ONLY
+    heading: str = "Method"  # of the first column
+    key: str = ""  # names the table in files and anchors
+    caption: str = ""
+    notes: tuple[str, ...] = ()
+    foot: tuple[tuple[str, ...], ...] = ()  # lines below the rows: a title and a text per column
+
+    def grouped(self) -> dict[str, list[Row]]:
+        """Return the rows by their group, in order."""
+        groups: dict[str, list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(row.group, []).append(row)
+        return groups
+
+
+def text_table(
+    title: str,
+    heads: Sequence[str],
+    *,
+    rows: Iterable[Sequence[str]],
+    caption: str = "",
+    notes: Sequence[str] = (),
+    key: str = "",
+) -> Table:
+    """Make a table of texts. Columns in which a text begins with a letter are aligned left."""
+    lines = [tuple(row) for row in rows]
+    columns = tuple(
+        Column(head, is_text=any(line[index][:1].isalpha() for line in lines))
+        for index, head in enumerate(heads)
+    )
+    return Table(
+        title,
+        columns[1:],
+        tuple(Row(line[0], tuple(Cell(text) for text in line[1:])) for line in lines),
+        heading=heads[0],
+        key=key,
+        caption=caption,
+        notes=tuple(notes),
+    )
+
+
+def metric_column(metric: "Metric", title: str = "") -> Column:
+    """Return the column of a metric, under its own title or that of a data set."""
+    return Column(
+        title or metric.title,
+        meaning=metric.meaning,
+        first_order="descending" if metric.higher_is_better else "ascending",
+        record={"column": title or metric.title, "metric": metric.key, "unit": metric.unit},
+    )
+
+
+def number_text(value: float, metric: "Metric", *, signed: bool = False) -> str:
+    """Write a fraction in the unit of its metric, with a real minus; `signed` adds a plus."""
+    text = metric.text(value)
+    sign = "+" if signed and not text.startswith("-") else ""
+    return sign + text.replace("-", MINUS)
+
+
+def interval_text(ends: tuple[float, float], metric: "Metric", *, signed: bool = False) -> str:
+    """Write a confidence interval: [61.20, 63.04]."""
+    texts = (number_text(end, metric, signed=signed) for end in ends)
+    return f"[{', '.join(texts)}]"
+
+
+# records and CSV
+
+
+def records(tables: Iterable[Table]) -> Iterator[dict[str, object]]:
+    """Yield one record per cell, with the unrounded numbers behind it."""
+    for table in tables:
+        for row in table.rows:
+            for cell, column in zip(row.cells, table.columns, strict=True):
+                yield {
+                    "table": table.key,
+                    **(row.record or {"row": row.title}),
+                    **(column.record or {"column": column.title}),
+                    **(cell.record or {"text": cell.text}),
+                }
+
+
+def csv_text(tables: Iterable[Table]) -> str:
+    """Return tables as one long CSV, a line per cell."""
+    lines = list(records(tables))
+    stream = io.StringIO()
+    names = dict.fromkeys(name for line in lines for name in line)
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return stream.getvalue()
+
+
+# Markdown
+
+_MARKDOWN = str.maketrans({c: f"\\{c}" for c in "|*`["} | {"<": "&lt;", ">": "&gt;", "\n": " "})
+
+
+def escape_markdown(text: str) -> str:
+    r"""Keep foreign text from being read as Markdown or HTML.
+
+    Example:
+        >>> print(escape_markdown("a|b <i> *c*"))
+        a\|b &lt;i&gt; \*c\*
+    """
+    return text.translate(_MARKDOWN)
+
+
+def markdown(table: Table) -> str:
+    """Return a table with title, caption and notes as Markdown."""
+    lines = [f"### {escape_markdown(table.title)}", ""]
+    lines += [escape_markdown(table.caption), ""] if table.caption else []
+    heads = (table.heading, *(column.title for column in table.columns))
+    lines += [_line([escape_markdown(head) for head in heads])]
+    lines += [_line([":---", *(":---" if c.is_text else "---:" for c in table.columns)])]
+    for group, rows in table.grouped().items():
+        if group:
+            lines.append(_line([f"*{escape_markdown(group)}*"] + [""] * len(table.columns)))
+        lines += [
+            _line([escape_markdown(row.title), *map(_markdown_cell, row.cells)]) for row in rows
+        ]
+    lines += [_line([f"*{first}*", *others]) for first, *others in table.foot]
+    notes = [f"- {escape_markdown(note)}" for note in table.notes]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = escape_markdown(cell.text)
+    if cell.is_missing:
+        return f"— ({text})"
+    parts = [(f"**{text}**" if cell.bold else text) + cell.mark, cell.spread, cell.interval]
+    line = " ".join(filter(None, parts))
+    return f"{line}<br>{cell.compared}" if cell.compared else line
+
+
+# LaTeX
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{c: f"\\{c}" for c in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "λ": r"$\lambda$",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        **{sign: f"$^{digit}$" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
+        MINUS: "$-$",
+        "Δ": r"$\Delta$",
+        "‡": r"$^\ddagger$",
+        "†": r"$^\dagger$",
+        "“": "``",
+        "”": "''",
+        "—": "---",
+        "–": "--",
+    }
+)
+
+
+def escape_latex(text: str) -> str:
+    r"""Write a text so that LaTeX prints it.
+
+    Example:
+        >>> print(escape_latex("50 % of a_b"))
+        50 \% of a\_b
+    """
+    return text.translate(_LATEX)
+
+
+def latex(table: Table) -> str:
+    """Return a table for LaTeX with booktabs."""
+    columns = "".join("l" if column.is_text else "r" for column in table.columns)
+    head = [table.heading, *(column.title for column in table.columns)]
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        "\\begin{table}[t]",
+        "\\centering",
+        "\\small",
+        f"\\begin{{tabular}}{{l{columns}}}",
+        "\\toprule",
+        _latex_line(map(escape_latex, head)),
+        "\\midrule",
+    ]
+    for index, (group, rows) in enumerate(table.grouped().items()):
+        lines += ["\\midrule"] if index else []
+        if group:
+            lines.append(f"\\multicolumn{{{len(head)}}}{{l}}{{{escape_latex(group)}}} \\\\")
+        lines += [_latex_line([escape_latex(r.title), *map(_latex_cell, r.cells)]) for r in rows]
+    lines += ["\\midrule"] if table.foot else []
+    lines += [_latex_line(map(escape_latex, line)) for line in table.foot]
+    words = escape_latex(" ".join((f"{table.title}.", table.caption, *table.notes)))
+    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{words}}}"]
+    return "\n".join([*lines, f"\\label{{tab:{table.key}}}", "\\end{table}"]) + "\n"
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    if cell.is_missing:
+        return "---"
+    text = escape_latex(cell.text)
+    text = (f"\\textbf{{{text}}}" if cell.bold else text) + escape_latex(cell.mark)
+    compared = f"({cell.compared})" if cell.compared else ""
+    small = " ".join(filter(None, (cell.spread, cell.interval, compared)))
+    return f"{text}{{\\scriptsize {escape_latex(small)}}}" if small else text
+
+
+# HTML
+
+
+def html(table: Table) -> str:
+    """Return a table as an HTML element; all text is escaped."""
+    heads = [_html_head(Column(table.heading)), *map(_html_head, table.columns)]
+    bodies = []
+    for group, rows in table.grouped().items():
+        span = f'<tr class="group"><th colspan="{len(heads)}">{_escape(group)}</th></tr>'
+        bodies.append(f"<tbody>{span if group else ''}{''.join(map(_html_row, rows))}</tbody>")
+    foot = "".join(
+        f'<tr><th scope="row">{_escape(first)}</th>'
+        f"{''.join(f'<td>{_escape(text)}</td>' for text in others)}</tr>"
+        for first, *others in table.foot
+    )
+    is_left = not any(column.record for column in table.columns)  # a table of texts
+    return (
+        f'<table class="sortable{" left" if is_left else ""}"><thead><tr>{"".join(heads)}</tr>'
+        f"</thead>\n{''.join(bodies)}{f'<tfoot>{foot}</tfoot>' if foot else ''}</table>"
+    )
+
+
+def _escape(text: str) -> str:
+    return html_text.escape(text)
+
+
+def _html_head(column: Column) -> str:
+    order = f' data-first="{column.first_order}"' if column.first_order != "ascending" else ""
+    meaning = f' title="{_escape(column.meaning)}"' if column.meaning else ""
+    button = f'<button type="button">{_escape(column.title)}</button>'
+    return f'<th scope="col"{order}{meaning}>{button}</th>'
+
+
+def _html_row(row: Row) -> str:
+    name, bracket, words = row.title.partition(" (")
+    small = f"<small>{_escape(words.removesuffix(')'))}</small>" if bracket else ""
+    own = ' class="own"' if row.is_own else ""
+    cells = "".join(map(_html_cell, row.cells))
+    return f'<tr{own}><th scope="row">{_escape(name)}{small}</th>{cells}</tr>\n'
+
+
+def _html_cell(cell: Cell) -> str:
+    if cell.is_missing:
+        return f'<td class="none" data-v="">— {_escape(cell.text)}</td>'
+    value = f' data-v="{cell.value}"' if cell.value is not None else ""
+    note = f' title="{_escape(cell.note)}"' if cell.note else ""
+    text = f"<b>{_escape(cell.text)}</b>" if cell.bold else _escape(cell.text)
+    lines = [line for line in (cell.spread, cell.interval, cell.reference) if line]
+    small = "".join(f"<small>{_escape(line)}</small>" for line in lines)
+    if cell.deviation:
+        out = ' class="out"' if cell.is_outside else ""
+        small += f"<small{out}>{_escape(cell.deviation)}</small>"
+    if value:
+        text = f'<span class="n">{text}{_escape(cell.mark)}</span>'
+    return f"<td{value}{note}>{text}{small}</td>"
+
+
+# terminal
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """A table for rich's console: no name or number is cut, however narrow the terminal.
+
+    A table that is too wide is broken into several, each with the first column.
+    """
+
+    table: Table
+    framed: bool = True
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Print the parts below each other, then caption and notes."""
+        from rich.text import Text
+
+        table, first = self.table, _first_width(self.table)
+        for part in _parts(table, options.max_width - first - FRAME - 1):
+            if table.title:
+                yield Text(table.title + " (continued)" * (0 not in part), style="bold")
+            yield _rich_table(table, part, first=first, framed=self.framed)
+        if table.caption:
+            yield Text(table.caption, style="dim")
+        for note in table.notes:
+            yield Text(f"  {note}")
+
+
+def terminal(table: Table, *, framed: bool = True) -> TerminalTable:
+    """Return a table that rich's console prints; `framed` draws lines between the cells."""
+    return TerminalTable(table, framed)
+
+
+def _first_width(table: Table) -> int:
+    names = [row.title for row in table.rows] + [line[0] for line in table.foot]
+    return max(_wrapped_width(names), len(table.heading))
+
+
+def _wrapped_width(texts: Sequence[str]) -> int:
+    """Return the width of texts that may be broken between words, but not inside one."""
+    from rich.cells import cell_len
+
+    words = max((cell_len(word) for text in texts for word in text.split()), default=0)
+    return max(words, min(max(map(cell_len, texts), default=0), WRAPPED_WIDTH))
+
+
+def _parts(table: Table, room: int) -> Iterator[list[int]]:
+    """Yield the indices of the columns that fit beside each other."""
+    part: list[int] = []
+    used = 0
+    for index in range(len(table.columns)):
+        width = _column_width(table, index) + FRAME
+        if part and used + width > room:
+            yield part
+            part, used = [], 0
+        part.append(index)
+        used += width
+    yield part
+
+
+def _column_width(table: Table, index: int) -> int:
+    """Return the width that a column needs; its heading may be broken between words."""
+    from rich.cells import cell_len
+
+    column = table.columns[index]
+    cells = [row.cells[index] for row in table.rows if not row.cells[index].is_missing]
+    lines = [line for cell in cells for line in _terminal_cell(cell).plain.split("\n")]
+    words = [*column.title.split(), *(line[index + 1] for line in table.foot)]
+    if column.is_text:
+        return max(_wrapped_width(lines), *(cell_len(word) for word in ("", *words)))
+    return max((cell_len(text) for text in (*lines, *words)), default=0)
+
+
+def _rich_table(table: Table, part: Sequence[int], *, first: int, framed: bool) -> "RichTable":
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    shown = RichTable()
+    if not framed:
+        shown.box, shown.pad_edge, shown.padding = None, False, (0, 1, 0, 0)
+    shown.add_column(escape(table.heading), overflow="fold", width=first)
+    for index in part:
+        column = table.columns[index]
+        justify: Literal["left", "right"] = "left" if column.is_text else "right"
+        shown.add_column(escape(column.title), justify=justify, overflow="fold")
+    for group, rows in table.grouped().items():
+        shown.add_section()
+        if group:
+            shown.add_row(f"[italic]{escape(group)}[/]")
+        for row in rows:
+            shown.add_row(escape(row.title), *(_terminal_cell(row.cells[i]) for i in part))
+    for name, *texts in table.foot:
+        if any(texts[index] for index in part):
+            shown.add_section()
+            shown.add_row(escape(name), *(texts[index] for index in part), style="dim")
+    return shown
+
+
+def _terminal_cell(cell: Cell) -> "Text":
+    from rich.text import Text
+
+    if cell.is_missing:
+        return Text(cell.text, style="yellow")
+    spread = f" {cell.spread}" if cell.spread else ""
+    shown = Text.assemble((cell.text, "bold" if cell.bold else ""), cell.mark, spread)
+    if cell.interval:
+        shown.append(f"\n{cell.interval}", style="dim")
+    if cell.compared:
+        shown.append(f"\n{cell.compared}", style="red" if cell.is_outside else "dim")
+    return shown
