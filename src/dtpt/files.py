@@ -1,10 +1,10 @@
-"""Files: opened for reading without ever blocking, written so that nobody sees half of one.
+"""Files: reading that never blocks, atomic writing, printable paths, canonical JSON.
 
-Reading. A path that somebody gives may be a named pipe, a device or a socket, and opening those can
-block for ever or never end. `open_regular` and `read_limited` take regular files only.
+Reading. A path from a user may lead to a named pipe, a device or a socket, and reading those can
+block for ever. `open_regular` and `read_limited` take regular files only.
 
-Writing. After `write_atomically` a reader, or a crash, sees the old content or the new, never a
-mixture. Trade-offs, accepted knowingly:
+Writing. After `write_atomically` or `open_atomically` a reader, or a crash, sees the old content or
+the new, never a mixture. Accepted trade-offs:
 
 * The new file replaces the old one, so hard links to the old one keep the old content. A symbolic
   link is followed, and its target is replaced.
@@ -17,12 +17,16 @@ mixture. Trade-offs, accepted knowingly:
 
 import contextlib
 import errno
+import hashlib
 import io
+import json
 import os
 import re
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dtpt.errors import OptionError, short_repr
 
@@ -47,7 +51,7 @@ _UNPRINTABLE = re.compile("[\ud800-\udfff]")
 
 
 class NotARegularFile(OSError):
-    """A path to something that has no content of its own; `strerror` says what it is."""
+    """A path to a folder, named pipe, device or socket; `strerror` names the kind."""
 
 
 class FileTooLarge(OSError):
@@ -55,14 +59,10 @@ class FileTooLarge(OSError):
 
 
 def as_path(value: object, what: str) -> Path:
-    """Return what a caller gave as a path.
-
-    Args:
-        value: text or a path object.
-        what: how the error calls it.
+    """Return a value from a caller as a path; errors call it `what`.
 
     Raises:
-        OptionError: it is neither, or no file can have such a path.
+        OptionError: It is neither text nor a path object, or no file can have such a path.
 
     Example:
         >>> as_path("runs/pets", "folder").name
@@ -143,21 +143,33 @@ def _require_regular(status: os.stat_result, path: AnyPath) -> None:
         raise NotARegularFile(errno.EINVAL, reason, os.fspath(path))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path`: temporary file beside it, fsync, rename, fsync of the folder.
+def write_atomically(path: AnyPath, data: bytes) -> None:
+    """Write the whole content of a file, as `open_atomically` does."""
+    with open_atomically(path) as stream:
+        stream.write(data)
 
-    Args:
-        path: The file to make or replace; its folder must exist.
-        data: The whole content.
+
+@contextlib.contextmanager
+def open_atomically(path: AnyPath) -> Iterator[io.BufferedWriter]:
+    """Open a file to be made or replaced when the block ends: fsync, rename, fsync of the folder.
 
     Raises:
-        OSError: The disk is full, the folder is missing or not writable; `path` is untouched and
-            the temporary file removed.
+        OSError: The disk is full, the folder is missing or not writable. Then, and after any other
+            error in the block, `path` is untouched and the temporary file is removed.
+
+    Example:
+        >>> with open_atomically("rows.csv") as stream:
+        ...     size = stream.write(b"a,b")
+        >>> Path("rows.csv").read_bytes()
+        b'a,b'
     """
     target = Path(path).resolve()
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
-        _write_and_sync(temporary, data)
+        with temporary.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -166,19 +178,26 @@ def write_atomically(path: Path, data: bytes) -> None:
     _sync_folder(target.parent)
 
 
-def _write_and_sync(path: Path, data: bytes) -> None:
-    """Make `path` (which must not exist) with `data` and wait until it is on the disk."""
-    with path.open("xb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _sync_folder(folder: Path) -> None:
-    """Make the rename durable; do nothing where folders cannot be opened or synced."""
+    # Makes the rename durable; some systems can neither open nor sync a folder.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def canonical_json(content: Any) -> str:
+    """Serialise JSON content so that equal content gives equal text, whatever its order."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(content: Any) -> str:
+    """Return the sha256 (hex) of JSON content.
+
+    Example:
+        >>> digest({"a": 1, "b": [2]}) == digest({"b": (2,), "a": 1})
+        True
+    """
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()

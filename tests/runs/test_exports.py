@@ -56,7 +56,7 @@ def test_clip_benchmark_record_has_its_fields(run_tiny, tmp_path, pictures):
     assert record["metrics"]["acc1"] == float(run.rows().correct.mean())
 
 
-@pytest.mark.parametrize("step", ["_write_and_sync", "replace"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_failed_save_is_an_error_and_leaves_the_old_file(run_tiny, tmp_path, monkeypatch, step):
     run = run_tiny()
     (old,) = export(run, tmp_path, formats=("results",))
@@ -65,8 +65,7 @@ def test_failed_save_is_an_error_and_leaves_the_old_file(run_tiny, tmp_path, mon
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    target = dtpt.files if step == "_write_and_sync" else dtpt.files.os
-    monkeypatch.setattr(target, step, fail)
+    monkeypatch.setattr(dtpt.files.os, step, fail)
     with pytest.raises(RunError, match=r"results\.json: No space left on device"):
         export(run, tmp_path, formats=("results",))
     monkeypatch.undo()
