@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+from training import augment, batches, captions, export
 from training.artwork import Artwork, Concept, load, slug
 from training.model import EMBEDDING_STD, contrastive_loss, normalised
 from training.train import Settings, Trainer, rate_factor, run
-
-from training import augment, batches, captions, export
 
 SIDE = 32
 NAMES = ("red disc", "blue square", "green bar", "yellow ring", "black cross", "purple corner")

@@ -17,7 +17,7 @@ from PIL import Image
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
 
-# name: (kind of picture, width, height, side of a view, number of views, AugMix, seed)
+# name: (kind of image, width, height, side of a view, number of views, AugMix, seed)
 CASES = {
     "photograph-224": ("smooth", 500, 375, 224, 64, True, 0),
     "portrait-224": ("patches", 333, 500, 224, 24, True, 1),
@@ -37,8 +37,8 @@ CASES = {
 }
 
 
-def picture(kind: str, width: int, height: int) -> Image.Image:
-    """A picture without any file: the same bytes everywhere."""
+def example_image(kind: str, width: int, height: int) -> Image.Image:
+    """An image without any file: the same bytes everywhere."""
     random = np.random.default_rng([width, height])
     noise = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
     if kind == "smooth":
@@ -66,7 +66,7 @@ def digests(name: str) -> list[str]:
     """The first 16 hexadecimal digits of the sha256 of each view of one case."""
     kind, width, height, side, count, augmix, seed = CASES[name]
     views = make_views(
-        picture(kind, width, height),
+        example_image(kind, width, height),
         recipe=ViewRecipe(count=count, augmix=augmix),
         seed=seed,
         image_id=name,

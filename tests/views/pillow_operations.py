@@ -7,8 +7,8 @@ BILINEAR = Image.Resampling.BILINEAR
 AFFINE = Image.Transform.AFFINE
 
 
-def pictures(size):
-    """Noise, flat patches, few colours, one colour, a smooth picture."""
+def example_images(size):
+    """Noise, flat patches, few colours, one colour, a smooth image."""
     random = np.random.default_rng(size)
     noise = random.integers(0, 256, (size, size, 3), dtype=np.uint8)
     patches = np.kron(noise[: size // 4 + 1, : size // 4 + 1], np.ones((4, 4, 1)))[:size, :size]

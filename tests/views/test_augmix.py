@@ -3,16 +3,15 @@
 import collections
 
 import numpy as np
-from pillow_operations import by_pillow, pictures
+from pillow_operations import by_pillow, example_images
 
+from benchmarks.reference_views import reference_views
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
-from dtpt.views.augmix import OPERATIONS, draw_mixture
-from dtpt.views.chains import run_chains
-from dtpt.views.mixing import mix
-from dtpt.views.plain import plain_views
-from dtpt.views.planes import Scratch, planes_of
-from dtpt.views.randomness import AUGMIX_NUMBERS, view_numbers
+from dtpt.views.augmix import OPERATIONS, draw_mixture, mix, run_chains
+from dtpt.views.colour import planes_of
+from dtpt.views.recipe import AUGMIX_NUMBERS, view_numbers
+from dtpt.views.warps import Scratch
 
 
 def draws(count, size=224):
@@ -21,25 +20,25 @@ def draws(count, size=224):
 
 
 def exact_mixture(image, mixture, preprocessing):
-    """The peers' formula on normalised pictures, in float64."""
+    """The peers' formula on normalised images, in float64."""
 
-    def normalised(picture):
+    def normalised(image):
         mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
-        return ((np.asarray(picture) / 255 - mean) / std).transpose(2, 0, 1)
+        return ((np.asarray(image) / 255 - mean) / std).transpose(2, 0, 1)
 
     mix = 0
     for chain, weight in zip(mixture.chains, mixture.weights, strict=True):
-        picture = image
+        chained = image
         for name, amount in chain:
-            picture = by_pillow(picture, name, amount)
-        mix = mix + weight * normalised(picture)
+            chained = by_pillow(chained, name, amount)
+        mix = mix + weight * normalised(chained)
     return mixture.keep * normalised(image) + (1 - mixture.keep) * mix
 
 
 def test_mixing_before_normalising_changes_nothing():
     preprocessing, scratch = Preprocess.openai(56), Scratch(56)
     mixtures = draws(60, 56)
-    images = [pictures(56)[number % 5] for number in range(60)]
+    images = [example_images(56)[number % 5] for number in range(60)]
     crops = [planes_of(image) for image in images]
     starts = [crop for crop in crops for _ in range(3)]
     chained = run_chains(starts, [c for m in mixtures for c in m.chains], scratch=scratch)
@@ -50,12 +49,12 @@ def test_mixing_before_normalising_changes_nothing():
 
 
 def test_views_equal_the_peers_way_with_the_same_draws():
-    image = pictures(100)[4].resize((120, 90))
+    image = example_images(100)[4].resize((120, 90))
     setting = Preprocess.openai(64)
     for augmix in (True, False):
         recipe = ViewRecipe(count=24, augmix=augmix)
         ours = make_views(image, recipe=recipe, seed=3, image_id="a", preprocessing=setting)
-        plain = plain_views(image, recipe=recipe, seed=3, image_id="a", preprocessing=setting)
+        plain = reference_views(image, recipe=recipe, seed=3, image_id="a", preprocessing=setting)
         assert abs(ours - plain.numpy()).max() <= (2e-6 if augmix else 0)
 
 

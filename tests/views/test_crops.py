@@ -9,7 +9,7 @@ from PIL import Image
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
 from dtpt.views.crops import Crop, cut, draw_crop
-from dtpt.views.randomness import view_numbers
+from dtpt.views.recipe import view_numbers
 
 RECIPE = ViewRecipe()
 
@@ -70,7 +70,7 @@ def test_a_crop_view_without_augmix_is_torchvisions_tensor(torchvision):
 @pytest.mark.parametrize(
     "size", [(500, 375), (64, 64), (1, 1), (1, 50), (50, 1), (3, 1000), (2, 2)]
 )
-def test_every_crop_lies_inside_the_picture(size):
+def test_every_crop_lies_inside_the_image(size):
     for crop in drawn(300, size):
         assert crop.width >= 1
         assert crop.height >= 1

@@ -4,8 +4,9 @@ A model of any shape with random weights; "one" setting is D-TPT, "five" are the
 "twenty" is a sweep of λ.
 
 The plain way repeats everything for each setting, as the released code of the peers does: the views
-by `dtpt.views.plain`, the image tower over all of them and once more over the original for the
-answer, and Algorithm 1 as printed on the text side, both towers as published (`dtpt.clip.plain`).
+by `benchmarks.reference_views`, the image tower over all of them and once more over the original
+for the answer, and Algorithm 1 as printed on the text side, both towers as published
+(`dtpt.clip.plain`).
 Zero-shot needs one view only, and gets no more. Ours makes the views once, encodes them once, and
 the engine answers all settings. What does not depend on the picture (the model, the tokenised
 prompts, the engine's graph of the initial text features) is made before. The seconds of each stage
@@ -181,13 +182,13 @@ def plain_way(scene: Scene, methods: Sequence[ResolvedMethod]) -> Stages:
     """Answer each method by itself, everything anew."""
     import torch
 
+    from benchmarks.reference_views import reference_views
     from dtpt.methods.algorithm_1 import algorithm_1
-    from dtpt.views.plain import plain_views
 
     lap, clip = _Lap(), scene.plain
     for method in methods:
         recipe = scene.recipe.model_copy(update={} if method.uses_views else {"count": 1})
-        pixels = plain_views(
+        pixels = reference_views(
             scene.image, recipe=recipe, seed=0, image_id="bench", preprocessing=clip.preprocessing
         )
         lap.end("views")

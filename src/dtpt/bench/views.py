@@ -77,10 +77,10 @@ def measure(size: int, views: int, *, repeat: int) -> Row:
     """Measure both ways at one size."""
     import numpy as np
 
+    from benchmarks.reference_views import reference_views
     from dtpt.bench.inputs import photograph
     from dtpt.clip.preprocess import Preprocess
     from dtpt.views import ViewRecipe, make_views
-    from dtpt.views.plain import plain_views
 
     picture = DRAWING if size <= SMALL else PHOTOGRAPH
     image, recipe, setting = photograph(*picture), ViewRecipe(count=views), Preprocess.openai(size)
@@ -88,7 +88,7 @@ def measure(size: int, views: int, *, repeat: int) -> Row:
 
     def plain() -> None:
         for name in DRAWS:
-            plain_views(image, recipe=recipe, seed=0, image_id=name, preprocessing=setting)
+            reference_views(image, recipe=recipe, seed=0, image_id=name, preprocessing=setting)
 
     def ours() -> None:
         for name in DRAWS:

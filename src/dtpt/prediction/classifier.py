@@ -32,8 +32,8 @@ from dtpt.prediction.saving import Parts, load_parts, save_parts
 from dtpt.prediction.seeing import Seen, ViewMaker
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
 from dtpt.tuning.checks import checked_settings
-from dtpt.views import ViewRecipe
-from dtpt.views.thumbnails import COLUMNS, contact_sheet
+from dtpt.views import ViewRecipe, contact_sheet
+from dtpt.views.make import COLUMNS
 
 PICTURES_FOR_A_WEIGHT = 32
 

@@ -6,8 +6,7 @@ from PIL import Image
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.images import ImageSource, open_image, pixel_digest
-from dtpt.views.making import Views, make_views
-from dtpt.views.recipe import ViewRecipe
+from dtpt.views import ViewRecipe, Views, make_views
 
 
 @dataclass(frozen=True, eq=False)

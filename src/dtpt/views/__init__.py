@@ -1,6 +1,6 @@
-"""The views of an image that test-time tuning looks at."""
+"""The views of an image that test-time tuning works on."""
 
-from dtpt.views.making import make_views
+from dtpt.views.make import Views, as_images, contact_sheet, make_views
 from dtpt.views.recipe import ViewRecipe
 
-__all__ = ["ViewRecipe", "make_views"]
+__all__ = ["ViewRecipe", "Views", "as_images", "contact_sheet", "make_views"]

@@ -1,4 +1,4 @@
-"""Random resized crops: torchvision's way of drawing and cutting them, without torchvision."""
+"""Random resized crops: torchvision's distribution and pixels, without torchvision."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _TRIES = 10
 
 
 class Crop(NamedTuple):
-    """A rectangle of the picture in pixels, and whether it is mirrored after the resize."""
+    """A rectangle of the image in pixels, and whether it is mirrored after the resize."""
 
     left: int
     top: int
@@ -22,14 +22,14 @@ class Crop(NamedTuple):
 
 
 def draw_crop(numbers: Sequence[float], size: tuple[int, int], *, recipe: ViewRecipe) -> Crop:
-    """Draw a crop: uniform area, log-uniform aspect ratio, uniform place.
+    """Draw a crop: uniform area, log-uniform aspect ratio, uniform position.
 
-    A draw that does not fit into the picture is repeated, up to ten times; then the largest centred
+    A draw that does not fit into the image is repeated, up to ten times; then the largest centred
     rectangle with a permitted aspect ratio is taken.
 
     Args:
-        numbers: 23 uniform numbers: place (2), flip (1), then area and aspect of each try.
-        size: Width and height of the picture in pixels.
+        numbers: 23 uniform numbers: position (2), flip (1), then area and aspect of each try.
+        size: Width and height of the image in pixels.
         recipe: Ranges of area and aspect ratio, probability of the flip.
 
     Example:
@@ -52,16 +52,9 @@ def draw_crop(numbers: Sequence[float], size: tuple[int, int], *, recipe: ViewRe
 
 
 def cut(image: Image.Image, crop: Crop, *, size: int) -> Image.Image:
-    """Return the crop resized (bilinear, antialiased) to a square of `size` pixels, and flipped.
-
-    Cutting first matters: a resize of a box of the whole picture would also look at the pixels
-    around the box and is not what torchvision computes.
-
-    Example:
-        >>> cut(Image.new("RGB", (40, 30)), Crop(5, 5, 20, 20, flip=True), size=8).size
-        (8, 8)
-    """
+    """Return the crop resized (bilinear, antialiased) to a square of `size` pixels, and flipped."""
     box = (crop.left, crop.top, crop.left + crop.width, crop.top + crop.height)
+    # Cut first: a resize with a box would also read the pixels around it, unlike torchvision.
     resized = image.crop(box).resize((size, size), Image.Resampling.BILINEAR)
     return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.flip else resized
 

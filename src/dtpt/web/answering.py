@@ -27,8 +27,7 @@ from dtpt.methods.zero_shot import class_logits
 from dtpt.prediction import Answer
 from dtpt.prediction.ood import unfamiliar
 from dtpt.tuning import Episode, Outcome, Tuner, TuningSettings, views_needed
-from dtpt.views import ViewRecipe, make_views
-from dtpt.views.thumbnails import contact_sheet
+from dtpt.views import ViewRecipe, contact_sheet, make_views
 from dtpt.web.cache import BoundedCache, own_pages
 from dtpt.web.commands import commands
 from dtpt.web.evidence import EvidenceSource, promised

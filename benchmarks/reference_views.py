@@ -1,4 +1,4 @@
-"""The peers' way of making views: a yardstick for tests and `dtpt bench`, never for results.
+"""Views made as in the peers' code: a reference for tests and benchmarks, not used for results.
 
 Every view is cropped, every chain of AugMix runs through Pillow, and the crop and each of the three
 chains are converted to a tensor and normalised before they are mixed: four conversions per view.
@@ -13,13 +13,12 @@ from torch import Tensor
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views.augmix import Mixture, Operation, draw_mixture
 from dtpt.views.crops import cut, draw_crop
-from dtpt.views.randomness import AUGMIX_NUMBERS, CROP_NUMBERS, view_numbers
-from dtpt.views.recipe import ViewRecipe
+from dtpt.views.recipe import AUGMIX_NUMBERS, CROP_NUMBERS, ViewRecipe, view_numbers
 
 _BILINEAR = Image.Resampling.BILINEAR
 
 
-def plain_views(
+def reference_views(
     image: Image.Image,
     *,
     recipe: ViewRecipe,
@@ -27,7 +26,7 @@ def plain_views(
     image_id: str,
     preprocessing: Preprocess,
 ) -> Tensor:
-    """Return (count, 3, size, size): the same views as `make_views`, made the peers' way."""
+    """Return (count, 3, size, size): the views of `make_views`, made as the peers do."""
     views = [as_tensor(preprocessing.cropped(image), preprocessing)]
     for view in range(1, recipe.count):
         numbers = view_numbers(seed, image_id, view=view).tolist()
@@ -35,21 +34,21 @@ def plain_views(
         crop = cut(image, box, size=preprocessing.size)
         if recipe.augmix:
             mixture = draw_mixture(numbers[AUGMIX_NUMBERS], size=preprocessing.size)
-            views.append(plain_augmix(crop, mixture, preprocessing=preprocessing))
+            views.append(reference_augmix(crop, mixture, preprocessing=preprocessing))
         else:
             views.append(as_tensor(crop, preprocessing))
     return torch.stack(views)
 
 
-def plain_augmix(crop: Image.Image, mixture: Mixture, *, preprocessing: Preprocess) -> Tensor:
+def reference_augmix(crop: Image.Image, mixture: Mixture, *, preprocessing: Preprocess) -> Tensor:
     """Return the mixture of normalised tensors, (3, S, S) float32."""
     original = as_tensor(crop, preprocessing)
     mix = torch.zeros_like(original)
     for chain, weight in zip(mixture.chains, mixture.weights, strict=True):
-        picture = crop.copy()
+        chained = crop.copy()
         for operation in chain:
-            picture = apply(picture, operation)
-        mix += weight * as_tensor(picture, preprocessing)
+            chained = apply(chained, operation)
+        mix += weight * as_tensor(chained, preprocessing)
     return mixture.keep * original + (1 - mixture.keep) * mix
 
 

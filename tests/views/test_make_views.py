@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
+from benchmarks.reference_views import reference_views
 from dtpt.clip.preprocess import Preprocess
 from dtpt.views import ViewRecipe, make_views
-from dtpt.views.plain import plain_views
-from dtpt.views.randomness import AUGMIX_NUMBERS, CROP_NUMBERS, NUMBERS_PER_VIEW, view_numbers
+from dtpt.views.recipe import AUGMIX_NUMBERS, CROP_NUMBERS, NUMBERS_PER_VIEW, view_numbers
 
 SETTING = Preprocess.openai(32)
 
 
-def picture(width=50, height=40, seed=0):
+def example_image(width=50, height=40, seed=0):
     random = np.random.default_rng([seed, width, height])
     return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def views(image_id="a", *, seed=0, count=10, augmix=True, image=None, setting=SETTING):
     recipe = ViewRecipe(count=count, augmix=augmix)
-    image = picture() if image is None else image
+    image = example_image() if image is None else image
     return make_views(image, recipe=recipe, seed=seed, image_id=image_id, preprocessing=setting)
 
 
@@ -35,17 +35,17 @@ def test_shape_type_and_the_original_first():
     result = views()
     assert result.shape == (10, 3, 32, 32)
     assert result.dtype == np.float32
-    assert np.array_equal(result[0], SETTING.pixels(picture()))
+    assert np.array_equal(result[0], SETTING.pixels(example_image()))
     assert np.isfinite(result).all()
 
 
 def test_a_kept_array_gives_the_same_views_and_the_wrong_one_is_refused():
     kept = np.full((10, 3, 32, 32), np.nan, dtype=np.float32)
     fields = {"recipe": ViewRecipe(count=10), "seed": 0, "image_id": "a", "preprocessing": SETTING}
-    assert make_views(picture(), **fields, out=kept) is kept
+    assert make_views(example_image(), **fields, out=kept) is kept
     assert np.array_equal(kept, views())
     with pytest.raises(ValueError, match="float32"):
-        make_views(picture(), **fields, out=kept[:5])
+        make_views(example_image(), **fields, out=kept[:5])
 
 
 @pytest.mark.parametrize("augmix", [True, False])
@@ -55,12 +55,12 @@ def test_progress_counts_up_to_all_views_and_changes_none(count, augmix):
     fields = {"recipe": ViewRecipe(count=count, augmix=augmix), "seed": 0, "image_id": "a"}
     setting = Preprocess.openai(224) if count == 90 else SETTING
     result = make_views(
-        picture(),
+        example_image(),
         **fields,
         preprocessing=setting,
         progress=lambda done, total: told.append((done, total)),
     )
-    assert np.array_equal(result, make_views(picture(), **fields, preprocessing=setting))
+    assert np.array_equal(result, make_views(example_image(), **fields, preprocessing=setting))
     done = [pair[0] for pair in told]
     assert done == sorted(set(done))
     assert done[0] == 1
@@ -70,7 +70,7 @@ def test_progress_counts_up_to_all_views_and_changes_none(count, augmix):
 
 
 def test_a_single_view_is_the_original_alone():
-    assert np.array_equal(views(count=1)[0], SETTING.pixels(picture()))
+    assert np.array_equal(views(count=1)[0], SETTING.pixels(example_image()))
 
 
 @pytest.mark.parametrize("augmix", [True, False])
@@ -130,13 +130,13 @@ FROZEN = [0.14078488861449545, 0.19407243489509762, 0.524609879964537]
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3), (500, 2), (32, 32)])
 @pytest.mark.parametrize("augmix", [True, False])
-def test_tiny_and_narrow_pictures_work(size, augmix):
-    result = views(image=picture(*size), augmix=augmix)
+def test_tiny_and_narrow_images_work(size, augmix):
+    result = views(image=example_image(*size), augmix=augmix)
     assert result.shape == (10, 3, 32, 32)
     assert np.isfinite(result).all()
 
 
-def test_a_picture_of_one_colour_stays_within_its_range():
+def test_an_image_of_one_colour_stays_within_its_range():
     """Black enters at the borders and colours may be equalised, but no value leaves [0, 255]."""
     result = views(image=Image.new("RGB", (40, 30), (200, 100, 50)))
     mean, std = (np.array(v)[None, :, None, None] for v in (SETTING.mean, SETTING.std))
@@ -145,8 +145,8 @@ def test_a_picture_of_one_colour_stays_within_its_range():
     assert values.max() < 255.01
 
 
-def test_the_source_picture_is_not_changed_and_its_mode_does_not_matter():
-    image = picture()
+def test_the_source_image_is_not_changed_and_its_mode_does_not_matter():
+    image = example_image()
     before = image.tobytes()
     grey = image.convert("L")
     views(image=image)
@@ -196,12 +196,12 @@ def test_making_views_imports_neither_torch_nor_torchvision():
 @example(width=700, height=1, mode="RGB", size=16, count=12, augmix=True, seed=0)
 @example(width=2500, height=1900, mode="L", size=33, count=5, augmix=True, seed=1)
 @example(width=40, height=30, mode="P", size=230, count=4, augmix=True, seed=2)
-def test_any_picture_gives_the_peers_views(width, height, *, mode, size, count, augmix, seed):
+def test_any_image_gives_the_peers_views(width, height, *, mode, size, count, augmix, seed):
     """The peers' way goes through Pillow and torch alone; only its order of rounding differs."""
-    image, setting = picture(width, height).convert(mode), Preprocess.openai(size)
+    image, setting = example_image(width, height).convert(mode), Preprocess.openai(size)
     recipe = ViewRecipe(count=count, augmix=augmix)
     ours = views(seed=seed, count=count, augmix=augmix, image=image, setting=setting)
-    plain = plain_views(
+    plain = reference_views(
         image.convert("RGB"), recipe=recipe, seed=seed, image_id="a", preprocessing=setting
     )
     assert abs(ours - plain.numpy()).max() <= (2e-6 if augmix else 0)
