@@ -59,5 +59,5 @@ def test_too_few_points_or_other_pictures_are_refused(rng):
     one, other = method(0.5, 0.0, rng=rng), method(0.5, 0.0, rng=rng, n=10)
     with pytest.raises(MetricError, match="two points"):
         curve_distances([one], {"x": one}, generator=rng)
-    with pytest.raises(MetricError, match="same pictures"):
+    with pytest.raises(MetricError, match="same images"):
         curve_distances([one, one], {"x": other}, generator=rng)

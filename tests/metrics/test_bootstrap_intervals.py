@@ -10,15 +10,17 @@ from dtpt.metrics import (
     Predictions,
     accuracy,
     augrc,
-    bootstrap_draws,
     bootstrap_intervals,
-    bootstrap_statistic,
     centred_interval,
+    draw_metrics,
+    pool,
     score,
     top_brier_parts,
 )
 from dtpt.metrics import resampling as module
 from dtpt.metrics.resampling import resampled_counts
+
+RESAMPLED = [key for key, metric in METRICS.items() if metric.has_resamples]
 
 
 def simulate(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,9 +48,14 @@ def test_fast_resampling_equals_metrics_of_the_resampled_samples(digits: int) ->
     confidence, correct = simulate(np.random.default_rng(1), 90)
     made = with_labels(confidence.round(digits), correct)
     conventions = Conventions(bins=7, aece_bins=5)
-    found = bootstrap_draws(
-        made, generator=np.random.default_rng(2), conventions=conventions, resamples=40
+    drawn = draw_metrics(
+        {"": pool({"": [made]})},
+        generator=np.random.default_rng(2),
+        metrics=RESAMPLED,
+        conventions=conventions,
+        resamples=40,
     )
+    found = {key: one.draws for key, one in drawn[""].items()}
     assert set(found) == {key for key, metric in METRICS.items() if metric.has_resamples}
     counts = np.concatenate(list(resampled_counts([90], 40, generator=np.random.default_rng(2))))
     slow = [score(redrawn(made, row), conventions) for row in counts]
@@ -127,7 +134,7 @@ def test_intervals_cover_the_true_value_as_often_as_they_claim() -> None:
     covered = dict.fromkeys(truth, 0)
     for _ in range(400):
         made = Predictions.from_confidence(*simulate(rng, 150))
-        found = bootstrap_intervals(made, list(truth), generator=rng, resamples=300)
+        found = bootstrap_intervals(made, metrics=list(truth), generator=rng, resamples=300)
         for name, value in truth.items():
             covered[name] += found[name].low <= value <= found[name].high
     for name, count in covered.items():
@@ -138,21 +145,11 @@ def test_a_higher_level_gives_a_wider_interval() -> None:
     made = with_labels(*simulate(np.random.default_rng(1), 100))
     narrow, wide = (
         bootstrap_intervals(
-            made, ["aurc"], generator=np.random.default_rng(0), resamples=300, level=level
+            made, metrics=["aurc"], generator=np.random.default_rng(0), resamples=300, level=level
         )["aurc"]
         for level in (0.5, 0.99)
     )
     assert wide.low < narrow.low < narrow.high < wide.high
-
-
-def test_any_statistic_can_be_resampled() -> None:
-    values = np.random.default_rng(0).normal(5, 1, size=400)
-    found = bootstrap_statistic(
-        lambda i: float(values[i].mean()), 400, generator=np.random.default_rng(1), resamples=400
-    )
-    half = 1.96 * values.std() / 20
-    assert found.low == pytest.approx(values.mean() - half, abs=0.03)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.03)
 
 
 def test_nonsense_is_refused() -> None:

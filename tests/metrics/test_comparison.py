@@ -15,15 +15,21 @@ from dtpt.metrics import (
     Conventions,
     PooledPredictions,
     Predictions,
-    compare,
     compare_table,
     holm,
     mcnemar,
     pool,
 )
-from dtpt.metrics.differences import accuracy_difference, student_difference
+from dtpt.metrics.comparison import accuracy_difference, student_difference
 
 cheap = settings(max_examples=200, deadline=None, database=None)
+
+
+def compare(
+    first: PooledPredictions, second: PooledPredictions, **options
+) -> tuple[Comparison, ...]:
+    methods = {"first": first, "second": second}
+    return compare_table(methods, [("first", "second")], **options)
 
 
 def predictions(rng: np.random.Generator, count: int, *, power: float = 1.4) -> Predictions:
@@ -92,7 +98,7 @@ def test_resampling_stays_within_the_sets() -> None:
 def test_identical_methods_are_not_told_apart() -> None:
     method = sets(np.random.default_rng(0))
     for comparison in compare(method, method, generator=np.random.default_rng(1)):
-        assert (comparison.estimate, comparison.separated, comparison.better) == (0, False, None)
+        assert (comparison.estimate, comparison.significant, comparison.better) == (0, False, None)
         assert comparison.p == comparison.p_holm == 1.0
 
 
@@ -210,9 +216,9 @@ def test_metrics_that_predictions_do_not_allow_are_left_out() -> None:
 def test_what_cannot_be_paired_is_refused() -> None:
     rng = np.random.default_rng(0)
     few, many = predictions(rng, 5), predictions(rng, 6)
-    with pytest.raises(MetricError, match=r"same pictures only.*'dtd': 5.*'dtd': 6"):
+    with pytest.raises(MetricError, match=r"same images.*'dtd': 5.*'dtd': 6"):
         compare(pool({"dtd": [few]}), pool({"dtd": [many]}), generator=rng)
-    with pytest.raises(MetricError, match=r"two seeds of dtd have 5 and 6"):
+    with pytest.raises(MetricError, match=r"Two seeds of dtd have 5 and 6"):
         pool({"dtd": [few, many]})
     with pytest.raises(MetricError, match=r"same seeds on every data set.*'pets': 2"):
         pool({"dtd": [few], "pets": [many, many]})
@@ -238,6 +244,6 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(MetricError, match="resamples"):
         compare(method, method, generator=rng, resamples=0)
     single = pool({"own": [Predictions.from_confidence([0.5], [1])]})
-    with pytest.raises(MetricError, match="more pictures than data sets"):
+    with pytest.raises(MetricError, match="more images than data sets"):
         compare(single, single, generator=rng)
     assert compare_table({}, [], generator=rng) == ()

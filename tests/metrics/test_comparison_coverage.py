@@ -12,16 +12,23 @@ import pytest
 from dtpt.metrics import (
     COMPARED,
     METRICS,
+    Comparison,
     Conventions,
     PooledPredictions,
     Predictions,
-    compare,
     compare_table,
     pool,
 )
 
 HONEST = (1.0, 0.0)
 BOASTS = ((1.5, 0.2), (1.2, 0.0))  # slope and shift of the logit of the confidence
+
+
+def compare(
+    first: PooledPredictions, second: PooledPredictions, **options
+) -> tuple[Comparison, ...]:
+    methods = {"first": first, "second": second}
+    return compare_table(methods, [("first", "second")], **options)
 
 
 def squash(values: np.ndarray) -> np.ndarray:
@@ -132,7 +139,7 @@ def false_alarms(*, size: int, tables: int, metrics: Sequence[str], honest: bool
         methods = {f"m{k}": in_sets(one) for k, one in enumerate(made)}
         pairs = [(f"m{k}", "m0") for k in (1, 2, 3)]
         found = compare_table(methods, pairs, generator=rng, metrics=metrics, resamples=200)
-        alarms += any(comparison.separated for comparison in found)
+        alarms += any(comparison.significant for comparison in found)
     return alarms / tables
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dtpt.metrics import METRICS, Metric, compare, pool
+from dtpt.metrics import METRICS, Metric, compare_table, pool
 from dtpt.runs import results_of, score_methods
 from dtpt.runs.summary import predictions_of
 
@@ -45,9 +45,10 @@ def test_brier_and_nll_come_from_the_stored_sums(run_tiny):
 
 def test_rows_of_two_methods_can_be_compared(run_tiny, pictures):
     run = run_tiny(method=("zero-shot", "tpt"))
-    first, second = (
-        pool({pictures.name: [predictions_of(run.rows_of(cell))]}) for cell in run.cells
-    )
-    found = compare(first, second, generator=np.random.default_rng(0), resamples=50)
+    methods = {
+        cell.label: pool({pictures.name: [predictions_of(run.rows_of(cell))]}) for cell in run.cells
+    }
+    pairs = [("tpt", "zero-shot")]
+    found = compare_table(methods, pairs, generator=np.random.default_rng(0), resamples=50)
     assert {c.n for c in found} == {30}
     assert "nll" in {c.metric for c in found}

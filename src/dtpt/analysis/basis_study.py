@@ -20,14 +20,15 @@ from dtpt.analysis.basis import basis_names
 from dtpt.analysis.basis_answers import BasisAnswers, BasisOrder, Floats, answer_pictures
 from dtpt.analysis.basis_crew import answer_in_processes
 from dtpt.analysis.basis_options import BasisOptions
-from dtpt.analysis.estimates import Estimate, differences, estimates
+from dtpt.analysis.estimates import differences
 from dtpt.analysis.files import prepare_folder
 from dtpt.analysis.study_runs import StudyOrigin, check_weights, origin_of
 from dtpt.data.families import family_title
 from dtpt.errors import RunError
 from dtpt.files import open_regular, write_atomically
 from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.metrics import Comparison, PooledPredictions, Predictions, pool
+from dtpt.metrics import Comparison, Estimate, PooledPredictions, Predictions, pool
+from dtpt.metrics.comparison import estimates
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.replica import Replica, torch_threads
 from dtpt.runs.setup import Setup, Task, needed_resources, prepare, work_order

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dtpt.analysis.controls_options import ControlsOptions
-from dtpt.analysis.estimates import Estimate, differences, estimates
+from dtpt.analysis.estimates import MEASURED, differences
 from dtpt.analysis.study_runs import FamilyAnswers, Part, StudyOrigin, run_parts
 from dtpt.analysis.tradeoff import CurveDistance, curve_distances
 from dtpt.errors import MethodError
 from dtpt.methods import resolve_method
-from dtpt.metrics import Comparison, PooledPredictions
+from dtpt.metrics import Comparison, Estimate, PooledPredictions
+from dtpt.metrics.comparison import estimates
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -138,12 +139,12 @@ def _study_family(family: FamilyAnswers, options: ControlsOptions) -> FamilyCont
     return FamilyControls(
         family=family.title,
         sets=family.sets,
-        curve=tuple(CurvePoint(name, estimates(found)) for name, found in curve.items()),
+        curve=tuple(CurvePoint(name, estimates(found, MEASURED)) for name, found in curve.items()),
         rows=tuple(
             StrengthRow(
                 *typed[one.method],
                 is_random=typed[one.method][0] in RANDOM,
-                estimates=estimates(answers[one.method]),
+                estimates=estimates(answers[one.method], MEASURED),
                 above_curve=one,
                 to_random=to_random.get(one.method, ()),
             )

@@ -14,7 +14,7 @@ import numpy as np
 
 from dtpt.errors import MetricError
 from dtpt.metrics import PooledPredictions, centred_interval
-from dtpt.metrics.pooling import check_paired
+from dtpt.metrics.comparison import check_paired
 from dtpt.metrics.resampling import resampled_counts
 from dtpt.metrics.validation import FloatArray
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dtpt.analysis.estimates import Estimate, differences, estimates
+from dtpt.analysis.estimates import MEASURED, differences
 from dtpt.analysis.study_runs import FamilyAnswers, Key, Part, StudyOrigin, run_parts
 from dtpt.analysis.views_options import ViewsOptions
 from dtpt.methods import resolve_method
 from dtpt.methods.cost import cost
-from dtpt.metrics import Comparison, PooledPredictions
+from dtpt.metrics import Comparison, Estimate, PooledPredictions
+from dtpt.metrics.comparison import estimates
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -211,7 +212,7 @@ def _study_family(family: FamilyAnswers, parts: Mapping[str, Part]) -> FamilyVie
                 SettingRow(
                     setting=one,
                     **_passes(one),
-                    estimates=estimates(answers[one]),
+                    estimates=estimates(answers[one], MEASURED),
                     to_most=to_most.get(one, ()),
                     to_original=to_original.get(one, ()),
                     to_untuned=to_untuned.get(one, ()),

@@ -101,7 +101,7 @@ def _random_text(family: "FamilyControls") -> str:
     from dtpt.cli.study_output import HEADS, difference_cells
 
     every = [one for row in family.rows for one in row.to_random]
-    apart = [one for one in every if one.separated]
+    apart = [one for one in every if one.significant]
     lines = [
         f"{len(apart)} of {len(every)} differences to a random direction of equal strength "
         f"exclude 0{':' if apart else '.'}"

@@ -10,14 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from dtpt.files import write_atomically
-from dtpt.metrics import METRICS, Comparison
+from dtpt.metrics import METRICS, Comparison, Estimate
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from dtpt.analysis.estimates import Estimate
 
 WIDTH = 80
 # short headings, so that five metrics with their intervals fit
@@ -122,7 +121,7 @@ def metric_heads(metrics: Iterable[str]) -> list[str]:
 
 
 def value_cells(
-    found: "Mapping[str, Estimate]", metrics: Iterable[str], *, plain: bool = False
+    found: Mapping[str, Estimate], metrics: Iterable[str], *, plain: bool = False
 ) -> list[str]:
     """Return numbers as `55.8±1.2`, or without their intervals."""
     cells = []
@@ -144,7 +143,7 @@ def difference_cells(found: Iterable[Comparison], metrics: Iterable[str]) -> lis
 def _difference(one: Comparison) -> str:
     factor = _factor(one.metric)
     half = max(one.high - one.estimate, one.estimate - one.low)
-    star = "*" if one.separated else " "
+    star = "*" if one.significant else " "
     return f"{brief(factor * one.estimate, sign='+')}±{brief(factor * half)}{star}"
 
 

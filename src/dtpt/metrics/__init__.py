@@ -17,24 +17,18 @@ from dtpt.metrics.binomial import (
     binomial_upper_bounds,
     mcnemar,
 )
-from dtpt.metrics.bootstrap import (
-    Interval,
-    bootstrap_draws,
-    bootstrap_intervals,
-    bootstrap_statistic,
-    centred_interval,
-)
 from dtpt.metrics.calibration import aece, classwise_ece, ece, mce, smooth_ece
 from dtpt.metrics.comparison import (
     COMPARED,
     Comparison,
-    Drawn,
-    compare,
-    compare_drawn,
+    Estimate,
+    PooledPredictions,
+    bootstrap_intervals,
     compare_table,
     draw_metrics,
+    holm,
+    pool,
 )
-from dtpt.metrics.differences import holm
 from dtpt.metrics.floor import (
     CalibratedBand,
     CalibratedEce,
@@ -43,7 +37,6 @@ from dtpt.metrics.floor import (
     ece_floor,
 )
 from dtpt.metrics.isotonic import BrierParts, top_brier_parts
-from dtpt.metrics.pooling import PooledPredictions, pool
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.report import (
     Bootstrap,
@@ -52,6 +45,7 @@ from dtpt.metrics.report import (
     calibration_report_from_confidence,
     report_of,
 )
+from dtpt.metrics.resampling import Interval, centred_interval
 from dtpt.metrics.scores import (
     accuracy,
     brier,
@@ -75,7 +69,7 @@ __all__ = [
     "CalibrationReport",
     "Comparison",
     "Conventions",
-    "Drawn",
+    "Estimate",
     "Interval",
     "Metric",
     "PooledPredictions",
@@ -91,9 +85,7 @@ __all__ = [
     "binomial_interval",
     "binomial_upper_bound",
     "binomial_upper_bounds",
-    "bootstrap_draws",
     "bootstrap_intervals",
-    "bootstrap_statistic",
     "brier",
     "calibrated_band",
     "calibrated_ece",
@@ -102,8 +94,6 @@ __all__ = [
     "calibration_verdict",
     "centred_interval",
     "classwise_ece",
-    "compare",
-    "compare_drawn",
     "compare_table",
     "confidence_and_correct",
     "draw_metrics",

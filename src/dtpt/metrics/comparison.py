@@ -1,205 +1,158 @@
-"""Can two methods be told apart? Paired differences, corrected for how many there are.
+"""Paired comparisons of methods: draws, confidence intervals, p-values, correction, the best one.
 
-Both methods saw the same pictures. Pictures are drawn again together for all methods, within each
-data set, and every metric is computed from all drawn pictures of all sets, for each seed, then
-averaged over seeds. The spread of the difference over 1,000 draws gives its standard error; an
-interval is estimate ± t × standard error with Student's t, which holds at the extreme levels that a
-correction asks for, where quantiles of draws do not.
+Every "significantly different" of dtpt is decided here. All methods see the same images. Images are
+drawn again together for all methods, within each data set. A metric is computed from all drawn
+images of all sets, for each seed, and averaged over seeds; the mean over data sets (macro) is that
+of the sets' own draws. The spread of a difference over the draws gives its standard error, and its
+interval is estimate ± t × standard error with Student's t: quantiles of draws do not reach the
+extreme levels that a correction asks for.
 
 With one seed each, accuracy is tested exactly (McNemar), and its interval excludes 0 exactly when
 the test rejects.
 
-A table of k differences has intervals of level 1 - (1 - level) / k (Bonferroni): with probability
-`level` all of them are right at once. p-values are also given after Holm's correction, which is
-never the stricter of the two.
+k comparisons have intervals of level 1 - (1 - level) / k (Bonferroni): with probability `level` all
+of them hold at once. p-values are also given after Holm's correction.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dtpt.errors import MetricError, UnknownName
-from dtpt.metrics.bootstrap import Interval
-from dtpt.metrics.differences import (
-    Difference,
-    accuracy_difference,
-    holm,
-    student_difference,
+from dtpt.metrics.binomial import (
+    binomial_interval,
+    binomial_upper_bounds,
+    mcnemar,
+    student_quantile,
+    student_tail,
 )
-from dtpt.metrics.pooling import PooledPredictions, check_paired
-from dtpt.metrics.predictions import Conventions
-from dtpt.metrics.resampling import Resamples, resampled_counts, sort_samples
+from dtpt.metrics.predictions import Conventions, Predictions
+from dtpt.metrics.resampling import (
+    Interval,
+    Resamples,
+    centred_interval,
+    resampled_counts,
+    resampled_metrics,
+    sort_samples,
+)
 from dtpt.metrics.table import METRICS, metrics_with
-from dtpt.metrics.validation import FloatArray, check_level, check_resamples
+from dtpt.metrics.validation import BoolArray, FloatArray, check_level, check_resamples
 
 COMPARED = tuple(metric.key for metric in metrics_with("compared"))
 """The metrics that are compared: those with little or no bias from binning."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The difference of two methods in one metric, first minus second, as a fraction.
+@dataclass(frozen=True, eq=False)
+class PooledPredictions:
+    """One method's predictions on all images of some data sets, seed by seed."""
 
-    Attributes:
-        first: name of the first method.
-        second: name of the second method.
-        metric: key in `METRICS`.
-        estimate: the difference.
-        low: lower end of its interval.
-        high: upper end of its interval.
-        p: two-sided p-value of "no difference", for this comparison alone.
-        p_holm: the same after Holm's correction for all comparisons of the table.
-        n: pictures behind it.
-        level: level of this interval, after the correction.
-        comparisons: number of comparisons in the table.
-    """
+    sets: tuple[tuple[str, int], ...]  # (name, images), in order
+    seeds: tuple[Predictions, ...]  # the images of all sets one after the other
 
-    first: str
-    second: str
-    metric: str
-    estimate: float
-    low: float
-    high: float
-    p: float
-    p_holm: float
-    n: int
-    level: float
-    comparisons: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data, with `separated` and `better`."""
-        return {**asdict(self), "separated": self.separated, "better": self.better}
-
-    @property
-    def separated(self) -> bool:
-        """Whether the interval excludes 0: the methods can be told apart."""
-        return self.low > 0 or self.high < 0
-
-    @property
-    def better(self) -> str | None:
-        """Name of the better method; `None` when they cannot be told apart or no sign is better."""
-        upward = METRICS[self.metric].higher_is_better
-        if upward is None or not self.separated:
-            return None
-        return self.first if (self.estimate > 0) == upward else self.second
+    def __len__(self) -> int:
+        return len(self.seeds[0])
 
 
-def compare(
-    first: PooledPredictions,
-    second: PooledPredictions,
-    *,
-    generator: np.random.Generator,
-    metrics: Sequence[str] = COMPARED,
-    conventions: Conventions | None = None,
-    resamples: int = 1000,
-    level: float = 0.95,
-) -> tuple[Comparison, ...]:
-    """Compare two methods, named "first" and "second"; corrected for the number of metrics.
-
-    Args:
-        first: from `pool`.
-        second: from `pool`, with the same pictures.
-        generator: the source of all randomness.
-        metrics: keys; those that the predictions do not allow are left out.
-        conventions: bins and ties.
-        resamples: draws of the pictures.
-        level: probability that all intervals together are right.
+def pool(sets: Mapping[str, Sequence[Predictions]]) -> PooledPredictions:
+    """Join one method's predictions on several data sets: one entry per seed, on the same images.
 
     Example:
-        >>> from dtpt.metrics import Predictions, pool
-        >>> rng = np.random.default_rng(0)
-        >>> right = rng.uniform(size=400) < 0.7
-        >>> sure, modest = (
-        ...     pool({"dtd": [Predictions.from_confidence(np.full(400, c), right)]})
-        ...     for c in (0.95, 0.75)
-        ... )
-        >>> found = compare(sure, modest, generator=rng, metrics=["accuracy", "absolute_gap"])
-        >>> [(c.metric, round(c.estimate, 3), c.better) for c in found]
-        [('accuracy', 0.0, None), ('absolute_gap', 0.2, 'second')]
+        >>> made = Predictions.from_confidence([0.9, 0.4], [True, False])
+        >>> pooled = pool({"dtd": [made], "pets": [made]})
+        >>> len(pooled), pooled.sets
+        (4, (('dtd', 2), ('pets', 2)))
     """
-    return compare_table(
-        {"first": first, "second": second},
-        [("first", "second")],
-        generator=generator,
-        metrics=metrics,
-        conventions=conventions,
-        resamples=resamples,
-        level=level,
+    counts = {name: len(seeds) for name, seeds in sets.items()}
+    if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
+        raise MetricError(f"Pooling needs the same seeds on every data set, got {counts}.")
+    for name, seeds in sets.items():
+        for other in seeds[1:]:
+            _check_same_images(seeds[0], other, where=f"Two seeds of {name}")
+    return PooledPredictions(
+        sets=tuple((name, len(seeds[0])) for name, seeds in sets.items()),
+        seeds=tuple(_joined(parts) for parts in zip(*sets.values(), strict=True)),
     )
 
 
-def compare_table(
-    methods: Mapping[str, PooledPredictions],
-    pairs: Sequence[tuple[str, str]],
-    *,
-    generator: np.random.Generator,
-    metrics: Sequence[str] = COMPARED,
-    conventions: Conventions | None = None,
-    resamples: int = 1000,
-    level: float = 0.95,
-) -> tuple[Comparison, ...]:
-    """Compare pairs of methods on the same pictures; corrected for pairs times metrics.
+def check_paired(first: PooledPredictions, second: PooledPredictions) -> None:
+    """Raise unless two methods have the same images in the same order."""
+    if first.sets != second.sets:
+        raise MetricError(
+            f"Only methods on the same images can be compared: one has {dict(first.sets)}, the "
+            f"other {dict(second.sets)}."
+        )
+    _check_same_images(first.seeds[0], second.seeds[0], where="Two methods")
 
-    All methods share the draws. The parameters are those of `compare`.
 
-    Args:
-        methods: predictions by name of the method.
-        pairs: (first, second) names to compare.
-        generator: the source of all randomness.
-        metrics: keys; those that the predictions do not allow are left out.
-        conventions: bins and ties.
-        resamples: draws of the pictures.
-        level: probability that all intervals together are right.
+def _check_same_images(first: Predictions, second: Predictions, *, where: str) -> None:
+    if len(first) != len(second):
+        raise MetricError(f"{where} have {len(first)} and {len(second)} images; expected equal.")
+    if first.samples is None or second.samples is None:
+        return
+    differing = np.flatnonzero(first.samples != second.samples)
+    if len(differing):
+        index = int(differing[0])
+        names = f"{str(first.samples[index])!r} and {str(second.samples[index])!r}"
+        raise MetricError(f"{where} have different images at position {index}: {names}.")
 
-    Returns:
-        For each pair the metrics in the order given.
 
-    Example:
-        >>> from dtpt.metrics import Predictions, pool
-        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 0])]})
-        >>> rng = np.random.default_rng(0)
-        >>> found = compare_table({"a": made, "b": made}, [("a", "b")], generator=rng)
-        >>> {c.separated for c in found}, found[0].comparisons
-        ({False}, 6)
-    """
-    if not pairs:
-        return ()
-    drawn = draw_metrics(
-        _named(methods, pairs),
-        generator=generator,
-        metrics=metrics,
-        conventions=conventions,
-        resamples=resamples,
+def _joined(parts: Sequence[Predictions]) -> Predictions:
+    """Concatenate; what one part does not know, the whole does not know."""
+    if len(parts) == 1:
+        return parts[0]  # keeps what was computed of it
+
+    def column(name: str) -> npt.NDArray[Any] | None:
+        values = [getattr(part, name) for part in parts]
+        return None if any(value is None for value in values) else np.concatenate(values)
+
+    return Predictions(
+        np.concatenate([part.confidence for part in parts]),
+        np.concatenate([part.correct for part in parts]),
+        p_label=column("p_label"),
+        sum_squares=column("sum_squares"),
+        samples=column("samples"),
     )
-    return compare_drawn(drawn, pairs, level=level)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawn:
-    """One method and metric: the value and its draws, both averaged over seeds.
+    """A value, a fraction, with its bootstrap draws; methods on the same images share the draws."""
 
-    Attributes:
-        method: the predictions.
-        estimate: the value, as a fraction.
-        draws: (resamples,) the value on pictures drawn again; all methods share the draws.
-    """
-
-    method: PooledPredictions
     estimate: float
-    draws: FloatArray
+    draws: FloatArray  # (resamples,)
+    images: int
+    strata: int  # data sets, within which images are drawn
+    correct: BoolArray | None = None  # (images,) of the only seed, for the exact test
 
-    def interval(self, level: float) -> Interval:
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of a standard error."""
+        return self.images - self.strata
+
+    def error(self, draws: FloatArray) -> float:
+        """Return the standard error that draws of the same images give."""
+        # resampling within sets understates a variance by (images - sets) / images
+        return float(draws.std()) * math.sqrt(self.images / self.freedom)
+
+    def interval(self, level: float = 0.95) -> Interval:
         """Return estimate ± t × standard error."""
         found = student_difference(
-            self.estimate,
-            _error(self.method, self.draws),
-            freedom=_freedom(self.method),
-            level=level,
+            self.estimate, self.error(self.draws), freedom=self.freedom, level=level
         )
         return Interval(low=found.low, high=found.high)
+
+    def quantile_interval(self, level: float = 0.95) -> Interval:
+        """Return the quantiles of the draws after centring them on the estimate."""
+        return centred_interval(self.draws, self.estimate, level=level)
+
+
+Draws = Mapping[str, Mapping[str, Drawn]]
+"""Drawn values by name of the method and metric."""
 
 
 def draw_metrics(
@@ -210,111 +163,50 @@ def draw_metrics(
     conventions: Conventions | None = None,
     resamples: int = 1000,
 ) -> dict[str, dict[str, Drawn]]:
-    """Compute metrics of all methods on the same draws of the pictures, by name and metric.
+    """Compute metrics of all methods on the same draws of the images, by name and metric.
 
-    Everything that is then said (intervals, differences of any pairs) rests on one drawing. The
-    parameters are those of `compare`.
-
-    Example:
-        >>> from dtpt.metrics import Predictions, pool
-        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 0])]})
-        >>> found = draw_metrics({"a": made}, generator=np.random.default_rng(0))
-        >>> round(found["a"]["signed_gap"].estimate, 3), found["a"]["accuracy"].draws.shape
-        (0.367, (1000,))
-    """
-    return _draw(
-        methods,
-        _allowed(methods, metrics),
-        conventions=conventions or Conventions(),
-        resamples=check_resamples(resamples),
-        generator=generator,
-    )
-
-
-def compare_drawn(
-    drawn: Mapping[str, Mapping[str, Drawn]],
-    pairs: Sequence[tuple[str, str]],
-    *,
-    metrics: Sequence[str] | None = None,
-    level: float = 0.95,
-) -> tuple[Comparison, ...]:
-    """Compare pairs of methods whose metrics are drawn; corrected for pairs times metrics.
-
-    Args:
-        drawn: from `draw_metrics`.
-        pairs: (first, second) names to compare.
-        metrics: keys, all that were drawn when not given; others are left out.
-        level: probability that all intervals together are right.
+    Metrics that the predictions do not allow are left out.
 
     Example:
-        >>> from dtpt.metrics import Predictions, pool
-        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 0])]})
-        >>> drawn = draw_metrics({"a": made, "b": made}, generator=np.random.default_rng(0))
-        >>> [c.separated for c in compare_drawn(drawn, [("a", "b")], metrics=["aurc"])]
-        [False]
+        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 1])]})
+        >>> drawn = draw_metrics({"a": made}, generator=np.random.default_rng(0))
+        >>> round(drawn["a"]["signed_gap"].estimate, 3), drawn["a"]["accuracy"].draws.shape
+        (0.033, (1000,))
     """
-    if not pairs:
-        return ()
-    known = drawn[pairs[0][0]]
-    keys = [key for key in (known if metrics is None else metrics) if key in known]
-    count = len(pairs) * len(keys)
-    corrected = 1 - (1 - check_level(level)) / max(count, 1)
-    asked = [(*pair, key) for pair in pairs for key in keys]
-    found = [
-        _difference(drawn[first][key], drawn[second][key], metric=key, level=corrected)
-        for first, second, key in asked
-    ]
-    size = len(next(iter(known.values())).method) if known else 0
-    return tuple(
-        Comparison(*names, **asdict(one), p_holm=p, n=size, level=corrected, comparisons=count)
-        for names, one, p in zip(asked, found, holm([one.p for one in found]), strict=True)
-    )
-
-
-def _freedom(method: PooledPredictions) -> int:
-    return len(method) - len(method.sets)
-
-
-def _error(method: PooledPredictions, draws: FloatArray) -> float:
-    """Return a standard error from draws.
-
-    Resampling within sets understates a variance by (pictures - sets) / pictures.
-    """
-    return float(draws.std()) * math.sqrt(len(method) / _freedom(method))
-
-
-def _difference(first: Drawn, second: Drawn, *, metric: str, level: float) -> Difference:
-    """Return the difference of two methods in one metric."""
-    error = _error(first.method, first.draws - second.draws)
-    estimate = first.estimate - second.estimate
-    plain = student_difference(estimate, error, freedom=_freedom(first.method), level=level)
-    if metric != "accuracy" or len(first.method.seeds) > 1 or len(second.method.seeds) > 1:
-        return plain
-    right, other = first.method.seeds[0].correct, second.method.seeds[0].correct
-    wins, losses = int((right & ~other).sum()), int((other & ~right).sum())
-    return accuracy_difference(plain, wins, losses=losses, n=len(right), level=level)
-
-
-def _named(
-    methods: Mapping[str, PooledPredictions], pairs: Sequence[tuple[str, str]]
-) -> dict[str, PooledPredictions]:
-    """Return the methods that some pair names."""
-    names = dict.fromkeys(name for pair in pairs for name in pair)
-    for name in names:
-        if name not in methods:
-            raise UnknownName("method of a comparison", name, methods)
-    return {name: methods[name] for name in names}
+    chosen, count = conventions or Conventions(), check_resamples(resamples)
+    keys = _allowed(methods, metrics)
+    samples = {
+        name: [sort_samples(seed, chosen) for seed in method.seeds]
+        for name, method in methods.items()
+    }
+    parts: dict[str, list[dict[str, FloatArray]]] = {name: [] for name in methods}
+    sizes = [size for _, size in next(iter(methods.values())).sets]
+    for counts in resampled_counts(sizes, count, generator=generator):
+        for name, seeds in samples.items():
+            drawn = [Resamples(seed, counts) for seed in seeds]
+            parts[name].append(
+                {key: np.mean([METRICS[key].draws(part) for part in drawn], axis=0) for key in keys}
+            )
+    return {
+        name: {
+            key: Drawn(
+                float(np.mean([METRICS[key].value(seed, chosen) for seed in method.seeds])),
+                np.concatenate([part[key] for part in parts[name]]),
+                images=len(method),
+                strata=len(sizes),
+                correct=method.seeds[0].correct if len(method.seeds) == 1 else None,
+            )
+            for key in keys
+        }
+        for name, method in methods.items()
+    }
 
 
 def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -> list[str]:
-    """Keep the metrics that all predictions allow; refuse what cannot be compared."""
+    """Return the metrics that all predictions allow; raise for methods that are not paired."""
     first, *others = methods.values()
     for other in others:
         check_paired(first, other)
-    if len(first) <= len(first.sets):
-        raise MetricError(
-            f"A comparison needs more pictures than data sets, got {dict(first.sets)}."
-        )
     comparable = [key for key, metric in METRICS.items() if metric.has_resamples]
     for key in metrics:
         if key not in comparable:
@@ -323,39 +215,293 @@ def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -
     return [key for key in metrics if all(METRICS[key].needs in needs for needs in known)]
 
 
-def _draw(
-    methods: Mapping[str, PooledPredictions],
-    keys: Sequence[str],
+def mean_over_sets(sets: Sequence[Drawn]) -> Drawn:
+    """Return the mean of one metric over data sets that were drawn independently."""
+    if len(sets) == 1:
+        return sets[0]
+    return Drawn(
+        float(np.mean([one.estimate for one in sets])),
+        np.asarray(np.mean([one.draws for one in sets], axis=0)),
+        images=sum(one.images for one in sets),
+        strata=sum(one.strata for one in sets),
+    )
+
+
+def bootstrap_intervals(
+    predictions: Predictions,
     *,
-    conventions: Conventions,
-    resamples: int,
     generator: np.random.Generator,
-) -> dict[str, dict[str, Drawn]]:
-    """Return estimates and draws of all methods by name and metric; all share the draws."""
-    sorted_seeds = {
-        name: [sort_samples(seed, conventions) for seed in method.seeds]
-        for name, method in methods.items()
-    }
-    parts: dict[str, list[dict[str, FloatArray]]] = {name: [] for name in methods}
-    sizes = [count for _, count in next(iter(methods.values())).sets]
-    for counts in resampled_counts(sizes, resamples, generator=generator):
-        for name, seeds in sorted_seeds.items():
-            drawn = [Resamples(samples, counts) for samples in seeds]
-            parts[name].append(
-                {key: np.mean([METRICS[key].draws(part) for part in drawn], axis=0) for key in keys}
-            )
-    return {
-        name: {
-            key: Drawn(
-                method,
-                _estimate(method, key, conventions=conventions),
-                np.concatenate([part[key] for part in parts[name]]),
-            )
-            for key in keys
-        }
-        for name, method in methods.items()
-    }
+    metrics: Sequence[str] | None = None,
+    conventions: Conventions | None = None,
+    resamples: int = 1000,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Return centred bootstrap intervals of metrics by key, all that can be resampled by default.
+
+    Example:
+        >>> made = Predictions.from_confidence([0.9, 0.8, 0.7], [1, 1, 0])
+        >>> rng = np.random.default_rng(0)
+        >>> bootstrap_intervals(made, generator=rng, metrics=["accuracy"])["accuracy"].high
+        1.0
+    """
+    chosen = conventions or Conventions()
+    drawn = draw_metrics(
+        {"": pool({"": [predictions]})},
+        generator=generator,
+        metrics=resampled_metrics(predictions, chosen) if metrics is None else metrics,
+        conventions=chosen,
+        resamples=resamples,
+    )[""]
+    return {key: one.quantile_interval(level) for key, one in drawn.items()}
 
 
-def _estimate(method: PooledPredictions, key: str, *, conventions: Conventions) -> float:
-    return float(np.mean([METRICS[key].value(seed, conventions) for seed in method.seeds]))
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % bootstrap interval over images, as fractions."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimates(
+    method: PooledPredictions, metrics: Sequence[str], *, resamples: int = 1000
+) -> dict[str, Estimate]:
+    """Return metrics of one method with intervals; images are drawn over all its sets at once."""
+    whole = PooledPredictions((("", len(method)),), method.seeds)
+    drawn = draw_metrics(
+        {"": whole}, generator=np.random.default_rng(0), metrics=metrics, resamples=resamples
+    )[""]
+    ends = {key: one.quantile_interval() for key, one in drawn.items()}
+    return {key: Estimate(drawn[key].estimate, end.low, end.high) for key, end in ends.items()}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of two methods in one metric, first minus second, as a fraction."""
+
+    first: str
+    second: str
+    metric: str
+    estimate: float
+    low: float
+    high: float
+    p: float  # two-sided p-value of "no difference", for this comparison alone
+    p_holm: float  # after Holm's correction for all comparisons
+    n: int  # images
+    level: float  # of this interval, after the correction
+    comparisons: int  # that were corrected for
+
+    @property
+    def significant(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def better(self) -> str | None:
+        """Name of the significantly better method; None without one, or where no sign is better."""
+        upward = METRICS[self.metric].higher_is_better
+        if upward is None or not self.significant:
+            return None
+        return self.first if (self.estimate > 0) == upward else self.second
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, with `significant` and `better`."""
+        return {**asdict(self), "significant": self.significant, "better": self.better}
+
+
+def corrected_level(level: float, comparisons: int) -> float:
+    """Return the level of each interval so that all hold at once with probability `level`."""
+    return 1 - (1 - check_level(level)) / max(comparisons, 1)
+
+
+def compare_drawn(
+    drawn: Draws,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    metrics: Sequence[str] | None = None,
+    level: float = 0.95,
+) -> tuple[Comparison, ...]:
+    """Compare pairs (first, second) of methods on the same images, each in all metrics.
+
+    Args:
+        drawn: from `draw_metrics`.
+        pairs: names of methods.
+        metrics: keys, all that were drawn when not given; those that were not are left out.
+        level: probability that all intervals hold at once.
+    """
+    if not pairs:
+        return ()
+    known = drawn[pairs[0][0]]
+    keys = [key for key in (known if metrics is None else metrics) if key in known]
+    asked = [(*pair, key) for pair in pairs for key in keys]
+    own = corrected_level(level, len(asked))
+    found = [
+        _difference(drawn[first][key], drawn[second][key], metric=key, level=own)
+        for first, second, key in asked
+    ]
+    images = next(iter(known.values())).images if known else 0
+    return tuple(
+        Comparison(*names, **asdict(one), p_holm=p, n=images, level=own, comparisons=len(asked))
+        for names, one, p in zip(asked, found, holm([one.p for one in found]), strict=True)
+    )
+
+
+def compare_table(
+    methods: Mapping[str, PooledPredictions],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    generator: np.random.Generator,
+    metrics: Sequence[str] = COMPARED,
+    resamples: int = 1000,
+    level: float = 0.95,
+) -> tuple[Comparison, ...]:
+    """Compare pairs of methods on the same images: `draw_metrics`, then `compare_drawn`.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> right = rng.uniform(size=400) < 0.7
+        >>> methods = {
+        ...     name: pool({"dtd": [Predictions.from_confidence(np.full(400, c), right)]})
+        ...     for name, c in (("sure", 0.95), ("modest", 0.75))
+        ... }
+        >>> chosen = ["accuracy", "absolute_gap"]
+        >>> table = compare_table(methods, [("sure", "modest")], generator=rng, metrics=chosen)
+        >>> [(one.metric, round(one.estimate, 3), one.better) for one in table]
+        [('accuracy', 0.0, None), ('absolute_gap', 0.2, 'modest')]
+    """
+    names = dict.fromkeys(itertools.chain(*pairs))
+    for name in names:
+        if name not in methods:
+            raise UnknownName("method of a comparison", name, methods)
+    if not names:
+        return ()
+    drawn = draw_metrics(
+        {name: methods[name] for name in names},
+        generator=generator,
+        metrics=metrics,
+        resamples=resamples,
+    )
+    return compare_drawn(drawn, pairs, level=level)
+
+
+def best(drawn: Draws, metric: str, *, level: float = 0.95) -> str | None:
+    """Return the method that is significantly better than every other one, corrected for them.
+
+    None without one. Methods with the same draws (the same rows twice) count as one; a method on
+    other images is never significantly different.
+    """
+    upward = METRICS[metric].higher_is_better
+    known = {name: values[metric] for name, values in drawn.items() if metric in values}
+    if upward is None or len(known) < 2:
+        return None
+    top = (max if upward else min)(known, key=lambda name: known[name].estimate)
+    same = [np.array_equal(one.draws, known[top].draws) for one in known.values()]
+    others = [name for name, is_same in zip(known, same, strict=True) if not is_same]
+    if not others or not all(_is_paired(known[top], known[name]) for name in others):
+        return None
+    pairs = [(top, name) for name in others]
+    found = compare_drawn(drawn, pairs, metrics=[metric], level=level)
+    return top if all(one.better == top for one in found) else None
+
+
+def any_significant(drawn: Draws, metric: str, *, level: float = 0.95) -> bool:
+    """Return whether any two methods are significantly different, corrected for all pairs."""
+    known = [name for name, values in drawn.items() if metric in values]
+    pairs = list(itertools.combinations(known, 2))
+    own = corrected_level(level, len(pairs))
+    return any(
+        compare_drawn(drawn, [pair], metrics=[metric], level=own)[0].significant
+        for pair in pairs
+        if _is_paired(drawn[pair[0]][metric], drawn[pair[1]][metric])
+    )
+
+
+def _is_paired(first: Drawn, second: Drawn) -> bool:
+    return (first.images, first.strata) == (second.images, second.strata) and first.freedom > 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    estimate: float
+    low: float
+    high: float
+    p: float  # two-sided
+
+
+def _difference(first: Drawn, second: Drawn, *, metric: str, level: float) -> Difference:
+    if first.freedom < 1:
+        raise MetricError(
+            f"A comparison needs more images than data sets, got {first.images} images of "
+            f"{first.strata} data sets."
+        )
+    plain = student_difference(
+        first.estimate - second.estimate,
+        first.error(first.draws - second.draws),
+        freedom=first.freedom,
+        level=level,
+    )
+    if metric != "accuracy" or first.correct is None or second.correct is None:
+        return plain
+    wins, losses = (
+        int((one & ~other).sum())
+        for one, other in ((first.correct, second.correct), (second.correct, first.correct))
+    )
+    return accuracy_difference(plain, wins, losses=losses, n=first.images, level=level)
+
+
+def student_difference(estimate: float, error: float, *, freedom: int, level: float) -> Difference:
+    """Return estimate ± t × standard error and the p-value of the same t."""
+    if error <= 1e-12:  # rounding: the difference is the same in every draw
+        return Difference(estimate, estimate, estimate, float(abs(estimate) <= 1e-12))
+    half = student_quantile(level, freedom) * error
+    p = student_tail(estimate / error, freedom)
+    return Difference(estimate, estimate - half, estimate + half, p)
+
+
+def accuracy_difference(
+    plain: Difference, wins: int, *, losses: int, n: int, level: float
+) -> Difference:
+    """Return a difference of accuracies with McNemar's p-value and an interval that agrees with it.
+
+    The interval is the wider of the plain one and one from exact bounds of both rates of images
+    that only one method has right (few such images have no normal spread). Where it contradicts
+    the test about 0, its end at 0 moves to the bound that belongs to the test: the fraction of the
+    first method (`wins`) among the images that only one has right (`wins` + `losses`).
+    """
+    p = mcnemar(wins, losses)
+    low, high = _bounds_from_rates(wins, losses, n=n, level=level)
+    low, high = min(low, plain.low), max(high, plain.high)
+    if p >= 1 - level:
+        return Difference(plain.estimate, min(low, 0.0), max(high, 0.0), p)
+    least, most = binomial_interval(wins, wins + losses, level=level)
+    if wins > losses and low <= 0:
+        low = max((2 * least - 1) * (wins + losses) / n, math.ulp(0.0))
+    elif wins < losses and high >= 0:
+        high = min((2 * most - 1) * (wins + losses) / n, -math.ulp(0.0))
+    return Difference(plain.estimate, low, high, p)
+
+
+def _bounds_from_rates(wins: int, losses: int, *, n: int, level: float) -> tuple[float, float]:
+    """Return bounds of a difference of two rates from the exact bounds of each."""
+    # the distances of the bounds from the rates are added as squares, as variances would be
+    counts = np.array([wins, n - wins, losses, n - losses])
+    distance = binomial_upper_bounds(counts, n, level=(1 + level) / 2) - counts / n
+    win_above, win_below, loss_above, loss_below = distance.tolist()
+    middle = (wins - losses) / n
+    return middle - math.hypot(win_below, loss_above), middle + math.hypot(win_above, loss_below)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected by Holm's step-down method, in the order given.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    values = np.array(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    scaled = values[order] * np.arange(len(values), 0, -1)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return [float(value) for value in adjusted]

@@ -8,8 +8,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from dtpt.metrics.binning import Closed, MassTies
-from dtpt.metrics.bootstrap import Interval, bootstrap_intervals
+from dtpt.metrics.comparison import bootstrap_intervals
 from dtpt.metrics.predictions import Conventions, Predictions
+from dtpt.metrics.resampling import Interval
 from dtpt.metrics.selective import RankTies
 from dtpt.metrics.table import score
 

@@ -1,8 +1,9 @@
-"""Metrics of resampled predictions, computed without making the resamples.
+"""Bootstrap: metrics of resampled predictions, computed without making the resamples.
 
 A resample is kept as how often each sample was drawn. With the samples sorted once by confidence,
 bins, ties and ranks are runs of neighbours, and every metric of a resample is a few passes over its
-counts; thousands of resamples take seconds.
+counts; thousands of resamples take seconds. The intervals cover the sampling of the test set only,
+not seeds or training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from dtpt.metrics.binning import assign_width_bins
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.smoothing import mirrored_spectrum, self_consistent_error, shared_cells
 from dtpt.metrics.table import metrics_with
-from dtpt.metrics.validation import FloatArray, IntArray
+from dtpt.metrics.validation import FloatArray, IntArray, check_level
 
 # Counts held at a time; bounds memory to some tens of megabytes whatever the sizes.
 CHUNK = 2**20
@@ -24,18 +26,58 @@ SMOOTHING_GRID = 2**9
 SMOOTHING_TOLERANCE = 1e-6
 
 
+class Interval(BaseModel):
+    """A confidence interval, in the metric's unit (fractions)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    low: float
+    high: float
+
+
+def centred_interval(draws: FloatArray, estimate: float, *, level: float) -> Interval:
+    """Return the central interval that holds `level` of the draws after centring on the estimate.
+
+    Calibration errors of resamples are biased upwards: their draws can all lie above the estimate.
+    The centred interval contains the estimate and shows spread, not bias; it stays within 0 to 1
+    where the estimate and all draws do.
+
+    Example:
+        >>> centred_interval(np.arange(101.0), 40.0, level=0.5)
+        Interval(low=15.0, high=65.0)
+    """
+    shift = estimate - draws.mean()
+    tail = (1 - check_level(level)) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail]) + shift
+    least = 0.0 if min(estimate, draws.min()) >= 0 else -np.inf
+    most = 1.0 if max(estimate, draws.max()) <= 1 else np.inf
+    return Interval(low=np.clip(low, least, estimate), high=np.clip(high, estimate, most))
+
+
+def resampled_metrics(predictions: Predictions, conventions: Conventions) -> tuple[str, ...]:
+    """Return the keys of the metrics that can be resampled.
+
+    Resampling supports the default conventions for ties only: no interval rather than a wrong one.
+    """
+    unsupported: set[str] = set()
+    if conventions.drop_smallest or conventions.aece_ties != "together":
+        unsupported.add("aece")
+    if conventions.aurc_ties != "average":
+        unsupported |= {"aurc", "augrc"}
+    return tuple(
+        metric.key
+        for metric in metrics_with(known=predictions.known)
+        if metric.has_resamples and metric.key not in unsupported
+    )
+
+
 def resampled_counts(
     sizes: Sequence[int], resamples: int, *, generator: np.random.Generator
 ) -> Iterator[FloatArray]:
     """Yield (rows, samples) arrays: how often each sample was drawn, in chunks of bounded size.
 
-    Samples are drawn with replacement within each stratum; positions count over all strata. The
-    numbers do not depend on the size of the chunks.
-
-    Args:
-        sizes: samples of each stratum.
-        resamples: rows of all arrays together.
-        generator: the source of all randomness.
+    Samples are drawn with replacement within each stratum (`sizes`); positions count over all
+    strata. The numbers do not depend on the size of the chunks.
 
     Example:
         >>> drawn = next(resampled_counts([2, 3], 4, generator=np.random.default_rng(0)))
@@ -56,39 +98,20 @@ def resampled_counts(
 
 @dataclass(frozen=True)
 class SortedSamples:
-    """What all resamples of some predictions share, sorted by descending confidence.
+    """What all resamples of some predictions share, sorted by descending confidence."""
 
-    Attributes:
-        order: (n,) original index of each sorted sample.
-        confidence: (n,).
-        wrong: (n,) 1 for an error.
-        residual: (n,) correct - confidence.
-        losses: (n,) values whose mean is a metric, by its key.
-        bin_starts: first sample of each occupied equal-width bin.
-        tie_starts: first sample of each group of equal confidence.
-        aece_bins: number of equal-mass bins.
-        harmonic: (n + 1,) sums of 1/k.
-    """
-
-    order: IntArray
-    confidence: FloatArray
-    wrong: FloatArray
-    residual: FloatArray
-    losses: dict[str, FloatArray]
-    bin_starts: IntArray
-    tie_starts: IntArray
-    aece_bins: int
-    harmonic: FloatArray
+    order: IntArray  # (n,) original index of each sorted sample
+    confidence: FloatArray  # (n,)
+    wrong: FloatArray  # (n,) 1 for an error
+    residual: FloatArray  # (n,) correct - confidence
+    losses: dict[str, FloatArray]  # (n,) values whose mean is a metric, by its key
+    bin_starts: IntArray  # first sample of each occupied equal-width bin
+    tie_starts: IntArray  # first sample of each group of equal confidence
+    aece_bins: int  # number of equal-mass bins
+    harmonic: FloatArray  # (n + 1,) sums of 1/k
 
 
 def sort_samples(predictions: Predictions, conventions: Conventions) -> SortedSamples:
-    """Prepare predictions for resampling.
-
-    Example:
-        >>> made = Predictions.from_confidence([0.2, 0.9], [False, True])
-        >>> sort_samples(made, Conventions()).order.tolist()
-        [1, 0]
-    """
     order = np.argsort(-predictions.confidence, kind="stable")
     values, hits = predictions.confidence[order], predictions.correct[order]
     member = assign_width_bins(values, conventions.bins, closed=conventions.closed)
@@ -148,12 +171,10 @@ class Resamples:
 
     @property
     def ece(self) -> FloatArray:
-        """Expected calibration error."""
         return np.asarray(self.gaps.sum(axis=1) / self.total)
 
     @property
     def mce(self) -> FloatArray:
-        """Maximum calibration error."""
         sizes = np.add.reduceat(self.counts, self.samples.bin_starts, axis=1)
         return np.asarray((self.gaps / np.maximum(sizes, 1)).max(axis=1))
 
@@ -204,7 +225,6 @@ class Resamples:
 
     @property
     def augrc(self) -> FloatArray:
-        """Area under the generalised risk-coverage curve."""
         wrong, errors = self._tie_errors
         area = self.tie_sizes * (errors - wrong / 2)
         return np.asarray(area.sum(axis=1) / self.total**2)

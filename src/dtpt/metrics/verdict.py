@@ -12,10 +12,10 @@ import math
 import numpy.typing as npt
 
 from dtpt.metrics.binomial import student_quantile
-from dtpt.metrics.bootstrap import Interval
 from dtpt.metrics.calibration import ece
 from dtpt.metrics.floor import calibrated_ece
 from dtpt.metrics.predictions import Conventions, Predictions
+from dtpt.metrics.resampling import Interval
 from dtpt.metrics.scores import signed_gap
 from dtpt.metrics.validation import check_level, check_pair
 

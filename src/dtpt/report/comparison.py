@@ -16,13 +16,12 @@ from dtpt.errors import ReportError
 from dtpt.metrics import (
     METRICS,
     Comparison,
-    Drawn,
     Interval,
     PooledPredictions,
-    compare_drawn,
     draw_metrics,
     pool,
 )
+from dtpt.metrics.comparison import Drawn, compare_drawn
 from dtpt.report.gathering.scored_cells import Condition, Contender
 
 COMPARED = ("accuracy", "signed_gap", "absolute_gap", "ece_above_floor", "brier", "nll", "aurc")

@@ -65,7 +65,7 @@ def family_verdict(comparison: FamilyComparison) -> Verdict:
     start = _start(comparison)
     if not comparison.comparisons:
         return Verdict(where, (*start, "No two methods were compared here."), False)
-    if not any(one.separated for one in comparison.comparisons):
+    if not any(one.significant for one in comparison.comparisons):
         return Verdict(where, (*start, *_nothing(comparison)), False)
     parts = (*start, *_tuning(comparison), *_repairs(comparison), *_others(comparison))
     return Verdict(where, (*parts, *_cheaper_ways(comparison), *_best(comparison)), True)
@@ -135,7 +135,7 @@ def _repairs(comparison: FamilyComparison) -> list[str]:
     known = _gaps(comparison, papers=True)
     better = sorted((p for p in known if p[1].better == p[0].label), key=lambda p: p[1].estimate)
     worse = [c.title for c, gap in known if gap.better == TPT.label]
-    same = [c.title for c, gap in known if not gap.separated]
+    same = [c.title for c, gap in known if not gap.significant]
     clauses = [
         f"{c.title} takes back {_points(-gap.estimate)} of that gap{_price(comparison, c)}"
         for c, gap in better
@@ -182,7 +182,7 @@ def _gaps(comparison: FamilyComparison, *, papers: bool) -> list[tuple[Contender
 
 def _price(comparison: FamilyComparison, contender: Contender) -> str:
     found = comparison.difference(contender, TPT, metric="accuracy")
-    if found is None or not found.separated:
+    if found is None or not found.significant:
         return ", with no visible change of accuracy"
     verb = "costs" if found.estimate < 0 else "adds"
     return f" and {verb} {_points(abs(found.estimate))} of accuracy"
@@ -206,7 +206,7 @@ def _done(comparison: FamilyComparison, contender: Contender) -> str:
     gap = comparison.value(contender, "signed_gap")
     side = "over" if gap > 0 else "under"
     found = comparison.difference(contender, TPT, metric="absolute_gap")
-    if found is None or not found.separated:
+    if found is None or not found.significant:
         nearer = "which cannot be told from TPT's distance"
     else:
         nearer = f"{'nearer to' if found.estimate < 0 else 'further from'} accuracy than TPT"
@@ -227,7 +227,7 @@ def _best(comparison: FamilyComparison) -> list[str]:
 
 def _change(one: Comparison, *, more: str, less: str) -> str:
     """Return verb, size and interval of a difference that can be told from none, else nothing."""
-    if not one.separated:
+    if not one.significant:
         return ""
     sign = 1 if one.estimate > 0 else -1
     low, high = sorted((100 * sign * one.low, 100 * sign * one.high))

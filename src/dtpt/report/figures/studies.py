@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from dtpt.analysis.basis_study import BasisStudy, FamilyBases
 from dtpt.analysis.control_study import ControlStudy, FamilyControls
-from dtpt.analysis.estimates import Estimate
 from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
+from dtpt.metrics import Estimate
 from dtpt.report.figures.style import (
     GOLD,
     GREY,

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from dtpt.metrics import (
     METRICS,
     Interval,
-    bootstrap_draws,
     centred_interval,
+    draw_metrics,
     metrics_with,
+    pool,
 )
-from dtpt.metrics.differences import student_difference
+from dtpt.metrics.comparison import student_difference
 from dtpt.report.gathering.scored_cells import ScoredCell
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,12 +42,13 @@ class CellDraws:
     def of_cell(self, cell: ScoredCell, metric: str) -> FloatArray:
         """Return (resamples,) draws of one cell's metric."""
         if id(cell) not in self._known:
-            draws = bootstrap_draws(
-                cell.predictions,
-                [metric.key for metric in metrics_with("paper")],
+            drawn = draw_metrics(
+                {"": pool({cell.dataset: [cell.predictions]})},
                 generator=np.random.default_rng([self.seed, *cell.dataset.encode()]),
+                metrics=[metric.key for metric in metrics_with("paper")],
                 resamples=self.resamples,
-            )
+            )[""]
+            draws = {key: one.draws for key, one in drawn.items()}
             self._known[id(cell)] = (cell, draws)  # the cell is kept so that its id stays its own
         return self._known[id(cell)][1][metric]
 

@@ -77,7 +77,7 @@ def difference_table(comparison: FamilyComparison, base: Contender, *, key: str)
                 Entry(
                     value=mine[metric].estimate,
                     interval=Interval(low=mine[metric].low, high=mine[metric].high),
-                    separated=mine[metric].separated,
+                    separated=mine[metric].significant,
                 )
                 for metric in metrics
             )
@@ -105,7 +105,7 @@ def _pictures(comparison: FamilyComparison) -> str:
 
 def _apart_note(comparison: FamilyComparison) -> tuple[str, ...]:
     """Say so where no method can be told from those that all are compared with."""
-    if not comparison.comparisons or any(c.separated for c in comparison.comparisons):
+    if not comparison.comparisons or any(c.significant for c in comparison.comparisons):
         return ()
     names = " or ".join(base.title for base in comparison.against)
     return (f"No method can be told from {names} in any metric at this number of pictures.",)
