@@ -32,11 +32,6 @@ POSITIONAL = {
     "src/dtpt/clip/model.py:_from_openai_names": "torch calls this hook by position",
     "src/dtpt/bench/machine.py:_attention_backward": "torch's counter calls it by position",
     "src/dtpt/clip/packed.py:forward": "torch calls it by position",
-    "src/dtpt/methods/mean_views.py:mean_of_confident": "called through the type ReadOut",
-    "src/dtpt/methods/mta.py:mode_logits": "called through the type ReadOut",
-    "src/dtpt/methods/r_tpt.py:weighted_logits": "called through the type ReadOut",
-    "src/dtpt/methods/vte.py:mean_feature": "called through the type ReadOut",
-    "src/dtpt/methods/zero.py:votes": "called through the type ReadOut",
     "training/augment.py:uniform": "count, low, high: as everywhere",
     "training/augment.py:pick": "the order of torch.where",
 }

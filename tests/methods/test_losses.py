@@ -180,7 +180,7 @@ def test_aligned_entropy_by_its_definition():
     assert float(aligned_dimensional_entropy(text, initial)) == pytest.approx(np.mean(terms))
 
 
-def test_selection_keeps_the_share_rho_with_the_lowest_entropy():
+def test_selection_keeps_the_fraction_rho_with_the_lowest_entropy():
     logits = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)) * 5
     kept = select_confident(logits, 0.1)
     assert len(kept) == 6

@@ -1,4 +1,4 @@
-"""Answers from many views, each against a second implementation written from its definition."""
+"""Predictions from many views, each against a second implementation written from its definition."""
 
 import math
 
@@ -41,20 +41,20 @@ def case(request):
     return views, text, softmax(SCALE * views.numpy() @ text.numpy().T)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 1.0])
-def test_mean_of_confident_views(case, share):
+@pytest.mark.parametrize("fraction", [0.02, 0.1, 0.3, 1.0])
+def test_mean_of_confident_views(case, fraction):
     views, text, p = case
-    kept = by_confidence(p)[: max(1, int(share * 64))]
+    kept = by_confidence(p)[: max(1, int(fraction * 64))]
     expected = np.mean([p[i] for i in kept], axis=0)
-    got = mean_of_confident(views, text, SCALE, share=share).exp()
+    got = mean_of_confident(views, text, logit_scale=SCALE, fraction=fraction).exp()
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-14)
 
 
-def test_shares_that_are_whole_numbers_of_views_are_not_cut_by_rounding():
+def test_fractions_that_are_whole_numbers_of_views_are_not_cut_by_rounding():
     views, text = unit(100, 6, 1), unit(4, 6, 2)
     p = softmax(SCALE * views.numpy() @ text.numpy().T)
     expected = np.mean([p[i] for i in by_confidence(p)[:29]], axis=0)  # 0.29 · 100 = 28.999...
-    got = mean_of_confident(views, text, SCALE, share=0.29).exp()
+    got = mean_of_confident(views, text, logit_scale=SCALE, fraction=0.29).exp()
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-14)
 
 
@@ -62,7 +62,7 @@ def test_mean_feature_of_confident_views(case):
     views, text, p = case
     centre = sum(views.numpy()[i] for i in by_confidence(p)[:6])
     centre = centre / np.linalg.norm(centre)
-    got = mean_feature(views, text, SCALE).softmax(-1)
+    got = mean_feature(views, text, logit_scale=SCALE).softmax(-1)
     np.testing.assert_allclose(got.numpy(), softmax(SCALE * text.numpy() @ centre), atol=1e-14)
 
 
@@ -70,7 +70,7 @@ def test_votes_of_confident_views(case):
     views, text, p = case
     ballots = [int(p[i].argmax()) for i in by_confidence(p)[:19]]
     expected = np.bincount(ballots, minlength=9) / 19
-    got = votes(views, text, SCALE).softmax(-1).numpy()
+    got = votes(views, text, logit_scale=SCALE).softmax(-1).numpy()
     np.testing.assert_allclose(got, expected, atol=1e-6)
     assert got.argmax() in np.flatnonzero(expected == expected.max())
 
@@ -85,7 +85,7 @@ def logits_for(rows):
 
 def vote(logits):
     """Run the votes on given logits: features and text whose products are the logits."""
-    return votes(logits, torch.eye(4, dtype=torch.float64), 1.0).softmax(-1)
+    return votes(logits, torch.eye(4, dtype=torch.float64), logit_scale=1.0).softmax(-1)
 
 
 def test_a_tie_is_decided_by_the_next_confident_view_among_the_tied():
@@ -150,7 +150,7 @@ def mode_by_definition(views, p):
 def test_mode_of_the_views(case):
     views, text, p = case
     expected = softmax(SCALE * text.numpy() @ mode_by_definition(views, p))
-    got = mode_logits(views, text, SCALE).softmax(-1)
+    got = mode_logits(views, text, logit_scale=SCALE).softmax(-1)
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-10)
 
 
@@ -163,7 +163,7 @@ def test_views_weighed_by_their_neighbours(case):
         scores.append(np.mean(cosines[:20]))
     weights = softmax(np.array(scores) / 0.01)
     expected = softmax((weights[:, None] * (SCALE * f @ text.numpy().T)).sum(0))
-    got = weighted_logits(views, text, SCALE).softmax(-1)
+    got = weighted_logits(views, text, logit_scale=SCALE).softmax(-1)
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-12)
 
 
@@ -174,7 +174,7 @@ READ_OUTS = [name for name, method in METHODS.items() if method.read_out is not 
 @pytest.mark.parametrize("count", [1, 2, 3, 16])
 def test_few_views_give_a_distribution(name, count):
     read_out = resolve_method(name).read_out
-    p = read_out(unit(count, 12, 3), unit(5, 12, 4), SCALE).softmax(-1)
+    p = read_out(unit(count, 12, 3), unit(5, 12, 4), logit_scale=SCALE).softmax(-1)
     assert bool(torch.isfinite(p).all())
     assert float(p.sum()) == pytest.approx(1)
 
@@ -183,5 +183,5 @@ def test_few_views_give_a_distribution(name, count):
 def test_one_view_is_read_as_zero_shot_would(name):
     views, text = unit(1, 12, 5), unit(5, 12, 6)
     zero_shot = (SCALE * views @ text.T).softmax(-1)[0]
-    answer = resolve_method(name).read_out(views, text, SCALE).softmax(-1)
+    answer = resolve_method(name).read_out(views, text, logit_scale=SCALE).softmax(-1)
     assert int(answer.argmax()) == int(zero_shot.argmax())

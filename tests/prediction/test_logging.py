@@ -16,7 +16,7 @@ def test_loading_text_features_and_weights_are_told(model_folder, pictures, capl
     loaded = f"Loaded {model.name}, fingerprint {model.fingerprint[:12]}, on cpu"
     assert told[loaded] == "INFO"
     assert told["Computed text features of 2 classes"] == "DEBUG"
-    assert told[f"Found lambda {weight:g} for d-tpt@auto=0.9 from 2 pictures"] == "INFO"
+    assert told[f"Selected lambda {weight:g} for d-tpt@auto=0.9 from 2 images"] == "INFO"
 
 
 def test_a_program_that_does_not_log_sees_nothing():

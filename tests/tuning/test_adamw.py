@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtpt.tuning.adamw import AdamW
+from dtpt.tuning.engine import AdamW
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -22,7 +22,7 @@ from dtpt.runs.replica import Replica
 from dtpt.runs.workers import Job
 from dtpt.tuning import Episode, Outcome, Tuner
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
-from dtpt.tuning.strength import share_won
+from dtpt.tuning.engine import fraction_won
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -177,7 +177,7 @@ class RotatedTuners:
         """Return the share of signs that DEM wins with each weight."""
         of_dem = self._methods[len(self._methods) - self._weights :]
         thresholds = Episode(tuner, views).thresholds(of_dem[0])
-        return [share_won(thresholds, method.lambda_ or 0.0) for method in of_dem]
+        return [fraction_won(thresholds, method.lambda_ or 0.0) for method in of_dem]
 
     def collected(self, found: Sequence[tuple[str, _Picture]]) -> BasisAnswers:
         """Put the answers to all pictures together."""

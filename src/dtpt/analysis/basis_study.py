@@ -32,7 +32,7 @@ from dtpt.metrics.comparison import estimates
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.replica import Replica, torch_threads
 from dtpt.runs.setup import Setup, Task, needed_resources, prepare, work_order
-from dtpt.runs.spec import canonical_json, method_label
+from dtpt.runs.spec import canonical_json
 from dtpt.runs.workers import Job
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _answers(setup: Setup, options: BasisOptions, *, folder: Path, told: Reporte
 def _digest(setup: Setup, options: BasisOptions) -> str:
     """Name what decides the numbers of one data set."""
     (task,) = setup.tasks
-    labels = [method_label(method.name, method.lambda_) for method in task.methods]
+    labels = [method.label for method in task.methods]
     (spec,) = (entry for entry in setup.spec.datasets if entry.name == task.dataset.name)
     only = setup.spec.model_copy(update={"datasets": (spec,)})
     content = [only.hash, labels, basis_names(), options.threads or 1]
@@ -278,7 +278,7 @@ def _facts(task: Task, answers: BasisAnswers, *, count: int) -> DatasetBases:
 def _invariance(method: ResolvedMethod, answers: BasisAnswers, *, place: int) -> Invariance:
     moved, same = answers.moved[:, 1:, place], answers.same[:, 1:, place]  # (n, other bases)
     return Invariance(
-        method=method_label(method.name, method.lambda_),
+        method=method.label,
         largest_move=float(moved.max()),
         mean_move=float(moved.mean()),
         same_answers=float(same.mean()),

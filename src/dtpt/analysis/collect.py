@@ -17,7 +17,6 @@ from dtpt.analysis.results import MethodGeometry, MethodScore
 from dtpt.analysis.scores import score_method
 from dtpt.errors import MetricError
 from dtpt.methods import ResolvedMethod
-from dtpt.runs.spec import method_label
 from dtpt.tuning import Episode, Outcome, Tuner
 
 # Sensitivity costs images · C · D exponentials per chart; this many take about 20 s on one core.
@@ -67,7 +66,7 @@ class GeometryTotals:
         if every is None or top is None:
             raise MetricError(f"There are no images on which {method.name} could be analysed.")
         return MethodGeometry(
-            label=method_label(method.name, method.lambda_),
+            label=method.label,
             method=method.name,
             lambda_=method.lambda_,
             images=self._before.count,
@@ -85,7 +84,7 @@ class MethodTrack:
 
     def __init__(self, method: ResolvedMethod, tuner: Tuner) -> None:
         self.method = method
-        self.label = method_label(method.name, method.lambda_)
+        self.label = method.label
         self.answers: dict[str, tuple[int, float]] = {}
         self.geometry: GeometryTotals | None = None
         self.tally: SignTally | None = None

@@ -18,7 +18,7 @@ from dtpt.analysis.estimates import MEASURED, differences
 from dtpt.analysis.study_runs import FamilyAnswers, Part, StudyOrigin, run_parts
 from dtpt.analysis.tradeoff import CurveDistance, curve_distances
 from dtpt.errors import MethodError
-from dtpt.methods import resolve_method
+from dtpt.methods import AutoLambda, parse_label, resolve_method
 from dtpt.metrics import Comparison, Estimate, PooledPredictions
 from dtpt.metrics.comparison import estimates
 
@@ -117,10 +117,10 @@ def _at_strengths(options: ControlsOptions) -> dict[str, tuple[str, float]]:
     """Return name and strength of every regulariser, by what is typed for both."""
     names = dict.fromkeys((*options.method, *RANDOM))
     for name in names:
-        if "@" in name or not resolve_method(name).method.is_regularised:
+        if parse_label(name).rule or not resolve_method(name).method.is_regularised:
             raise MethodError(f"{name} cannot be given a strength: name a regulariser without @.")
     return {
-        f"{name}@auto={strength:g}": (name, strength)
+        str(parse_label(name).with_lambda(AutoLambda(strength))): (name, strength)
         for strength in sorted(set(options.strengths))
         for name in names
     }

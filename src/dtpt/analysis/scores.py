@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.analysis.results import MethodScore, WithoutDominant
+from dtpt.methods import method_label
 from dtpt.metrics import calibration_report_from_confidence
-from dtpt.runs.spec import method_label
 
 if TYPE_CHECKING:
     from dtpt.runs import Run

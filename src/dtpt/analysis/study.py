@@ -26,7 +26,7 @@ from dtpt.analysis.sensitivity import MASKED, sensitivity
 from dtpt.analysis.study_runs import check_weights
 from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.methods.resolve import STATIC
+from dtpt.methods.parse import STATIC
 from dtpt.options import EvalOptions
 from dtpt.runs.pipeline import as_tensor
 from dtpt.runs.progress import Reporter, make_reporter

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from dtpt.data.families import family_title
 from dtpt.errors import RunError
+from dtpt.methods import parse_label
 from dtpt.metrics import PooledPredictions, Predictions, pool
 from dtpt.options import EvalOptions
 from dtpt.runs import evaluate
 from dtpt.runs.rows import Columns
 from dtpt.runs.spec import Cell, RunSpec
-from dtpt.runs.weights import is_open
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -140,8 +140,8 @@ def check_weights(tasks: "Sequence[Task]") -> None:
         RunError: the message names the first of them.
     """
     for method in (method for task in tasks for method in task.methods):
-        if is_open(method):
-            plain = method.name.partition("@")[0]
+        if method.needs_lambda_search:
+            plain = parse_label(method.name).name
             raise RunError(
                 f"{method.name}: this study looks for no lambda. Give it ({plain}@LAMBDA); "
                 "`dtpt eval` finds and prints one."

@@ -7,7 +7,6 @@ confident views whose mean probability is the answer: from one view (sure of its
 the tuned methods at the largest.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING
 from dtpt.analysis.estimates import MEASURED, differences
 from dtpt.analysis.study_runs import FamilyAnswers, Key, Part, StudyOrigin, run_parts
 from dtpt.analysis.views_options import ViewsOptions
-from dtpt.methods import resolve_method
-from dtpt.methods.cost import cost
+from dtpt.methods import method_cost, parse_label, resolve_method
 from dtpt.metrics import Comparison, Estimate, PooledPredictions
 from dtpt.metrics.comparison import estimates
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 UNTUNED = "zero-shot"
 FEW_VIEWS = 16
 FEW_SHARES = (0.3, 0.4)
-_READ = re.compile(r"\+views=([^+@]+)")
 
 
 @dataclass(frozen=True)
@@ -175,8 +172,8 @@ def read_out(methods: Iterable[str], shares: Iterable[float]) -> list[str]:
     """
     found = []
     for name in methods:
-        body, at, weight = name.partition("@")
-        found += [f"{body}+views={share:g}{at}{weight}" for share in dict.fromkeys(shares)]
+        parsed = parse_label(name)
+        found += [str(parsed.with_modifier(f"views={share:g}")) for share in dict.fromkeys(shares)]
     return found
 
 
@@ -188,12 +185,12 @@ def setting_of(key: Key, part: Part) -> Setting:
         >>> str(setting_of(Key(part.name, "d-tpt+views=0.3@1e6"), part))
         'd-tpt@1e6, 64 views, tuned on 0.1, read from 0.3'
     """
-    found, resolved = _READ.search(key.label), resolve_method(key.label)
+    parsed, resolved = parse_label(key.label), resolve_method(key.label)
     return Setting(
-        method=_READ.sub("", key.label),
+        method=str(parsed.without_views()),
         views=part.views if resolved.uses_views else 1,
         kept=part.kept if resolved.method.tunes_on_views else None,
-        share=float(found[1]) if found else None,
+        share=parsed.views,
     )
 
 
@@ -224,7 +221,7 @@ def _study_family(family: FamilyAnswers, parts: Mapping[str, Part]) -> FamilyVie
 def _passes(setting: Setting) -> dict[str, int]:
     read = [] if setting.share is None else [setting.share]
     (method,) = read_out([setting.method], read) or [setting.method]
-    spent = cost(resolve_method(method), views=setting.views)
+    spent = method_cost(resolve_method(method), views=setting.views)
     return {
         "image_passes": spent.image_passes,
         "text_passes": spent.text_forward + spent.text_backward,

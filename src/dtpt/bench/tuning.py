@@ -117,7 +117,7 @@ class Case:
         """Whether Algorithm 1 covers all methods: a tuned context or none, one view read out."""
         return all(
             method.method.parameter != "shift"
-            and not (method.method.static or method.modifiers or method.read_out or method.strength)
+            and not (method.method.static or method.modifiers or method.read_out or method.auto)
             for method in self.resolved
         )
 

@@ -99,6 +99,7 @@ def _above(row: "StrengthRow") -> str:
 def _random_text(family: "FamilyControls") -> str:
     """Say which regularisers can be told from a random direction of their strength."""
     from dtpt.cli.study_output import HEADS, difference_cells
+    from dtpt.methods import parse_label
 
     every = [one for row in family.rows for one in row.to_random]
     apart = [one for one in every if one.significant]
@@ -108,6 +109,6 @@ def _random_text(family: "FamilyControls") -> str:
     ]
     for one in apart:
         (cell,) = difference_cells([one], [one.metric])
-        random = one.second.partition("@")[0]
+        random = parse_label(one.second).name
         lines.append(f"  {one.first} − {random}: {HEADS[one.metric]} {cell}")
     return "\n".join(lines)

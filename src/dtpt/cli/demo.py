@@ -188,9 +188,10 @@ def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> "Writ
 def _settle(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:
     """Compare the full run with the recorded one, and record it where that is asked for."""
     from dtpt.files import write_atomically
+    from dtpt.methods import parse_label
     from dtpt.report.recorded import check_record, make_record
 
-    kept = {name.partition("@")[0] for name in METHODS}
+    kept = {parse_label(name).name for name in METHODS}
     made = make_record([folder], methods=kept, command="dtpt demo --full")
     if record is not None:
         print(check_record(made, record).text)

@@ -37,10 +37,9 @@ def methods(
 
 
 def _row(name: str, method: "Method") -> dict[str, Any]:
-    from dtpt.methods import ResolvedMethod
-    from dtpt.methods.cost import cost
+    from dtpt.methods import ResolvedMethod, method_cost
 
-    passes = cost(ResolvedMethod(name, method, None))
+    passes = method_cost(ResolvedMethod(name, method, None))
     return {
         "name": name,
         "title": method.look.title or name,
@@ -55,7 +54,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from dtpt.methods import MODIFIERS
-    from dtpt.methods.resolve import STATIC
+    from dtpt.methods.parse import STATIC
 
     table = Table(box=None, pad_edge=False)
     table.add_column("method", no_wrap=True)

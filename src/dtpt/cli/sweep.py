@@ -2,7 +2,7 @@
 
 from dtpt.cli.eval import FIRST, run_and_show
 from dtpt.cli.flags import AsJson, Flags, flags_of
-from dtpt.methods import PAPER_METHODS, find_method
+from dtpt.methods import PAPER_METHODS, find_method, parse_label
 from dtpt.options import EvalOptions
 
 
@@ -31,6 +31,7 @@ def with_grids(options: EvalOptions) -> EvalOptions:
         return options
     methods = []
     for name in options.method:
-        grid = () if "@" in name else find_method(name.partition("+")[0]).sweep
-        methods += [f"{name}@{value:g}" for value in grid] or [name]
+        parsed = parse_label(name)
+        grid = () if parsed.rule else find_method(parsed.base).sweep
+        methods += [str(parsed.with_lambda(value)) for value in grid] or [name]
     return options.model_copy(update={"method": tuple(methods)})

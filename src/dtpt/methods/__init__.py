@@ -11,23 +11,23 @@ Read in this order:
     posthoc.py         section 2: temperature scaling and SaLS
 
     a_tpt.py, r_tpt.py peers that are not in the paper
-    mean_views.py, vte.py, zero.py, mta.py    answers from many views, without a gradient
+    mean_views.py, vte.py, zero.py, mta.py    predictions from many views, without a gradient
     tps.py             a shift of the text features instead of a prompt
     random_direction.py    a null control
 
+    base.py            what a method is, and what it costs
     table.py           all of them by name
-    resolve.py         names with λ, modifiers and variants:  d-tpt@1e6  tpt+sals  d-tpt-static
-    titles.py          how tables and figures call them
+    parse.py           names with λ, modifiers and variants:  d-tpt@1e6  tpt+sals  d-tpt-static
 
 A method is TPT plus, at most, one function of the text features. To add one, write that function
-and one line in `METHODS` (or give the entry-point group `dtpt.methods` a `Method`): engine,
-command line, sweeps, tables, legends and the page then know it.
+and one line in `METHODS` (or register a `Method` in the entry-point group `dtpt.methods`); engine,
+command line, sweeps, tables, legends and the page take it from there.
 
 >>> from dtpt.methods import METHODS, regularised
 >>> sharpen = regularised("sharpen", lambda text: -(text**4).sum(-1).mean(), lambda_=10.0)
 >>> METHODS["sharpen"] = sharpen
->>> resolve_method("sharpen").lambda_
-10.0
+>>> resolve_method("sharpen").label
+'sharpen@10'
 >>> del METHODS["sharpen"]
 
 Importing this package loads no torch.
@@ -35,34 +35,50 @@ Importing this package loads no torch.
 
 from dtpt.methods.base import (
     PROTOCOLS,
+    AutoLambda,
     Look,
     Method,
     Modifier,
     Regulariser,
     ResolvedMethod,
-    Strength,
+    method_cost,
+    method_label,
     regularised,
 )
-from dtpt.methods.resolve import find_method, known_methods, resolve_method
+from dtpt.methods.parse import (
+    ParsedName,
+    expand_views,
+    find_method,
+    known_methods,
+    lambda_text,
+    method_look,
+    method_title,
+    parse_label,
+    resolve_method,
+)
 from dtpt.methods.table import METHODS, MODIFIERS, PAPER_METHODS
-from dtpt.methods.titles import lambda_text, method_look, method_title
 
 __all__ = [
     "METHODS",
     "MODIFIERS",
     "PAPER_METHODS",
     "PROTOCOLS",
+    "AutoLambda",
     "Look",
     "Method",
     "Modifier",
+    "ParsedName",
     "Regulariser",
     "ResolvedMethod",
-    "Strength",
+    "expand_views",
     "find_method",
     "known_methods",
     "lambda_text",
+    "method_cost",
+    "method_label",
     "method_look",
     "method_title",
+    "parse_label",
     "regularised",
     "resolve_method",
 ]

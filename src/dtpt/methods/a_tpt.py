@@ -2,24 +2,18 @@
 
     L_A-TPT = L_TPT - λ · 1/C Σ_i min_{j≠i} arccos( t̄_i · t̄_j )
 
-Not in the paper; a peer of it. Of its two released scripts one *minimises* the angle; only the one
-that maximises agrees with its own paper, and that is what stands here. λ = 80 (fine-grained), 10
-(shifts).
+Not in the paper; a peer of it. Of its two released scripts one *minimises* the angle; the one that
+maximises agrees with its own paper and is implemented here. λ = 80 (fine-grained), 10 (shifts).
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, regularised
+from dtpt.methods.base import Look, Tensor, regularised
 from dtpt.methods.tpt import at_least_float32
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # arccos has an infinite slope at ±1: two classes with the same name must not give NaN.
 MARGIN = 1e-6
 
 
-def negative_nearest_angle(text: "Tensor") -> "Tensor":
+def negative_nearest_angle(text: Tensor) -> Tensor:
     """Return minus the mean angle (radians) of each class to its nearest other class."""
     text = at_least_float32(text)
     if len(text) < 2:

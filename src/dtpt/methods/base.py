@@ -1,94 +1,107 @@
-"""What a method is: what it tunes, by which loss, and how the result is read out.
+"""What a method is: what it tunes, by which loss, and how the prediction is read out.
 
 The methods of the paper share one procedure (Algorithm 1, `algorithm_1.py`): minimise
 
     L = L_TPT + λ · R(text features)
 
 over the context for one image, then predict that image. They differ in R alone, so a method is
-data: a name, R, and the λ that its authors used. Two further choices cover what lies beyond the
-paper: the tuned numbers may be a *shift* of the text features instead of the context, and the
-answer may be read from many views instead of the original one.
+data: a name, R, and the λ that its authors used. Three more choices lie beyond the paper: the tuned
+numbers may be a *shift* of the text features instead of the context (`parameter`), the prediction
+may be read from many views instead of the original one (`read_out`), and a method may carry state
+from image to image (`initial` and `step`).
 
-Nothing here, nor in the methods' files, imports torch: tensors bring their own operations, and a
-table of methods can be printed at once.
+Neither this file nor a method's file imports torch: tensors bring their own operations, and a table
+of methods prints at once. Only `algorithm_1.py` does.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dtpt.errors import MethodError, short_repr
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor as Tensor
+else:
+    Tensor = Any  # every method's file takes its annotation from here, without torch
 
+# The paper's two settings, for which authors give different λ and learning rates.
 PROTOCOLS = ("fine-grained", "natural-shifts")
-"""The paper's two settings, for which authors give different λ and learning rates."""
 
 EntropyReading = Literal["of-mean", "mean-of"]
 Parameter = Literal["nothing", "context", "shift"]
 Dash = str | tuple[int, tuple[float, ...]]
 
 # (C, D) normalised text features -> scalar that is *minimised* (signs are inside the function).
-Regulariser = Callable[["Tensor"], "Tensor"]
+Regulariser = Callable[[Tensor], Tensor]
 # The same with the (C, D) features before tuning as second argument, as a fixed point of reference.
-AnchoredRegulariser = Callable[["Tensor", "Tensor"], "Tensor"]
-# (N, D) views, (C, D) text features, τ -> (C,) logits whose softmax is the answer.
-ReadOut = Callable[["Tensor", "Tensor", float], "Tensor"]
+AnchoredRegulariser = Callable[[Tensor, Tensor], Tensor]
+
+
+class ReadOut(Protocol):
+    """(N, D) views, (C, D) text features, τ -> (C,) logits whose softmax is the prediction."""
+
+    def __call__(self, views: Tensor, text: Tensor, /, *, logit_scale: float) -> Tensor: ...
+
+
+class InitialState(Protocol):
+    """(C, D) text features, τ -> the state before the first image."""
+
+    def __call__(self, text: Tensor, /, *, logit_scale: float) -> Any: ...
+
+
+class Step(Protocol):
+    """State, (N, D) views of the next image, (C, D) text features, τ -> (C,) logits, new state.
+
+    Pure: the state that came in is not changed. It consists of what can be pickled.
+    """
+
+    def __call__(
+        self, state: Any, views: Tensor, /, *, text: Tensor, logit_scale: float
+    ) -> tuple[Tensor, Any]: ...
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a method appears in tables and figures.
+    """How a method appears in tables and figures."""
 
-    Attributes:
-        title: as the literature writes it; the name when empty.
-        colour: of lines and marks, legible on white and on dark.
-        marker: matplotlib's letter for its marks.
-        dash: matplotlib's line style.
-        hatch: pattern of filled areas, so that colour is never the only sign.
-    """
-
-    title: str = ""
-    colour: str = ""
-    marker: str = ""
-    dash: Dash = "-"
-    hatch: str = ""
+    title: str = ""  # as the literature writes it; the name when empty
+    colour: str = ""  # legible on white and on dark
+    marker: str = ""  # matplotlib's letter
+    dash: Dash = "-"  # matplotlib's line style
+    hatch: str = ""  # of filled areas, so that colour is never the only difference
 
 
 @dataclass(frozen=True)
 class Method:
     """One row of the method table.
 
-    Attributes:
-        name: as typed on the command line.
-        summary: one line for listings.
-        parameter: what is tuned: nothing, the context, or a shift of the text features.
-        regulariser: R above; None for plain entropy minimisation.
-        anchored: R that also sees the features before tuning; at most one of the two is given.
-        lambdas: default λ by protocol.
-        grid: the λ of a sweep; empty for the default times 0.1 to 10.
-        learning_rates: by protocol, where they differ from the settings'.
-        entropy: reading of the entropy loss, where it differs from the settings'.
-        read_out: how many views give one answer; None reads the original view.
-        static: tune by R alone, once per class list, without any image.
-        look: how it appears in tables and figures.
+    Raises:
+        MethodError: only one of `initial` and `step`, or a `step` beside another way to predict.
     """
 
-    name: str
-    summary: str
-    parameter: Parameter = "context"
-    regulariser: Regulariser | None = None
-    anchored: AnchoredRegulariser | None = None
-    lambdas: Mapping[str, float] = field(default_factory=dict)
-    grid: tuple[float, ...] = ()
-    learning_rates: Mapping[str, float] = field(default_factory=dict)
-    entropy: EntropyReading | None = None
-    read_out: ReadOut | None = None
-    static: bool = False
+    name: str  # as typed on the command line
+    summary: str  # one line for listings
+    parameter: Parameter = "context"  # what is tuned
+    regulariser: Regulariser | None = None  # R above; None for plain entropy minimisation
+    anchored: AnchoredRegulariser | None = None  # R that also gets the features before tuning
+    lambdas: Mapping[str, float] = field(default_factory=dict)  # default λ by protocol
+    grid: tuple[float, ...] = ()  # λ of a sweep; empty for the default times 0.1 to 10
+    learning_rates: Mapping[str, float] = field(default_factory=dict)  # where not the settings'
+    entropy: EntropyReading | None = None  # where not the settings'
+    read_out: ReadOut | None = None  # prediction from many views; None reads the original view
+    static: bool = False  # tune by R alone, once per class list, without any image
+    initial: InitialState | None = None  # with `step`: state that is carried from image to image
+    step: Step | None = None
     look: Look = Look()
+
+    def __post_init__(self) -> None:
+        if (self.initial is None) != (self.step is None):
+            raise MethodError(f"{self.name} needs both `initial` and `step`, or neither.")
+        if self.step is not None and (self.read_out is not None or self.static):
+            raise MethodError(f"{self.name} has a `step`: drop `read_out` and `static`.")
 
     @property
     def tunes(self) -> bool:
@@ -97,13 +110,23 @@ class Method:
 
     @property
     def is_regularised(self) -> bool:
-        """Whether there is an R to weigh."""
+        """Whether there is an R."""
         return self.regulariser is not None or self.anchored is not None
+
+    @property
+    def takes_lambda(self) -> bool:
+        """Whether there is an R to weigh against the entropy."""
+        return self.is_regularised and not self.static
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether a prediction depends on the images before it."""
+        return self.step is not None
 
     @property
     def sweep(self) -> tuple[float, ...]:
         """The λ of a sweep: its grid, or its default times 0.1 to 10; nothing without an R."""
-        if not self.is_regularised or self.static:
+        if not self.takes_lambda:
             return ()
         default = next(iter(self.lambdas.values()), 1.0)
         return self.grid or tuple(default * factor for factor in (0.1, 0.3, 1.0, 3.0, 10.0))
@@ -116,82 +139,96 @@ class Method:
 
 @dataclass(frozen=True)
 class Modifier:
-    """A change to any method, written `method+modifier`.
-
-    Attributes:
-        name: as typed.
-        title: in tables.
-        features: (C, D) text features and (D,) image feature -> (C, D) text features.
-        logits: (C,) logits and (C,) zero-shot logits -> (C,) logits.
-        read_out: answer from many views instead of the original one.
-        learning_rate: another size of the step.
-    """
+    """A change to any method, written `method+modifier`."""
 
     name: str
-    title: str = ""
-    features: Callable[["Tensor", "Tensor"], "Tensor"] | None = None
-    logits: Callable[["Tensor", "Tensor"], "Tensor"] | None = None
+    title: str = ""  # in tables
+    # (C, D) text features and (D,) image feature -> (C, D) text features
+    features: Callable[[Tensor, Tensor], Tensor] | None = None
+    # (C,) logits and (C,) zero-shot logits -> (C,) logits
+    logits: Callable[[Tensor, Tensor], Tensor] | None = None
     read_out: ReadOut | None = None
     learning_rate: float | None = None
 
 
 @dataclass(frozen=True)
-class Strength:
-    """A λ that is found from unlabelled pictures: `@auto=0.9`, `@auto-each=0.9`.
+class AutoLambda:
+    """A rule that selects λ from unlabelled images: `@auto=0.9`, `@auto-each=0.9`.
 
-    The first step follows the signs of g_entropy + λ g_R, so λ only decides how many signs R wins.
-
-    Attributes:
-        share: of the signs that R shall win.
-        each: for every picture by itself; otherwise once per class list, on average.
+    The first step follows the signs of g_entropy + λ g_R, so λ only decides how many signs R wins:
+    it is a quantile of |g_entropy| / |g_R|.
     """
 
-    share: float = 0.9
-    each: bool = False
+    quantile: float = 0.9  # fraction of the signs that R wins
+    each: bool = False  # per image; otherwise once per class list, on average
 
     def __str__(self) -> str:
-        return f"auto{'-each' if self.each else ''}={self.share:g}"
+        return f"auto{'-each' if self.each else ''}={self.quantile:g}"
 
 
 @dataclass(frozen=True)
 class ResolvedMethod:
-    """A method with its λ fixed and its modifiers chosen: what the engine runs.
+    """A method with its λ fixed and its modifiers chosen: what the engine runs."""
 
-    Attributes:
-        name: method and modifiers, e.g. "tpt+sals"; λ is not part of it, but `@auto=0.9` is.
-        method: the row of the table.
-        lambda_: weight of the regulariser; None where there is none to weigh or it must be found.
-        modifiers: applied in order at prediction.
-        strength: how λ is found; None where it was given.
-        learning_rate: instead of the settings'; None for those.
-    """
-
-    name: str
+    name: str  # with modifiers: "tpt+sals"; λ only as a rule: "d-tpt@auto=0.9"
     method: Method
-    lambda_: float | None
-    modifiers: tuple[Modifier, ...] = ()
-    strength: Strength | None = None
-    learning_rate: float | None = None
+    lambda_: float | None  # None where there is no regulariser or λ is not selected yet
+    modifiers: tuple[Modifier, ...] = ()  # in the order in which they apply
+    auto: AutoLambda | None = None  # how λ is selected; None where it was given
+    learning_rate: float | None = None  # instead of the settings'
+
+    @property
+    def label(self) -> str:
+        """Name and λ as one word, which `resolve_method` reads: `d-tpt@100000`."""
+        return method_label(self.name, None if self.auto else self.lambda_)
+
+    @property
+    def needs_lambda_search(self) -> bool:
+        """Whether λ must be selected from some images before the first prediction."""
+        return self.auto is not None and not self.auto.each and self.lambda_ is None
 
     @property
     def read_out(self) -> ReadOut | None:
-        """How many views give one answer; None reads the original view."""
-        own = [modifier.read_out for modifier in self.modifiers if modifier.read_out is not None]
-        return own[-1] if own else self.method.read_out
+        """How many views give one prediction; None reads the original view."""
+        given = [modifier.read_out for modifier in self.modifiers if modifier.read_out is not None]
+        return given[-1] if given else self.method.read_out
 
     @property
     def uses_views(self) -> bool:
-        """Whether views beside the original are looked at."""
-        return self.method.tunes_on_views or self.read_out is not None
+        """Whether views beside the original are used."""
+        method = self.method
+        return method.tunes_on_views or method.is_stateful or self.read_out is not None
+
+
+def method_label(name: str, lambda_: float | None) -> str:
+    """Return a name and its λ as one word: `c-tpt@50`, `tpt`."""
+    return name if lambda_ is None else f"{name}@{lambda_:.10g}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Passes through CLIP's towers for one image; methods that run together share some of them."""
+
+    image_passes: int
+    text_forward: int  # each over all class prompts
+    text_backward: int
+
+
+def method_cost(method: ResolvedMethod, *, views: int = 64, steps: int = 1) -> Cost:
+    """Count the passes of one method on one image, without those that serve all images.
+
+    Example:
+        >>> from dtpt.methods import resolve_method
+        >>> method_cost(resolve_method("d-tpt"))
+        Cost(image_passes=64, text_forward=1, text_backward=1)
+    """
+    through_tower = method.method.tunes_on_views and method.method.parameter == "context"
+    passes = steps if through_tower else 0
+    return Cost(views if method.uses_views else 1, passes, passes)
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is one real number, Python's or NumPy's.
-
-    Example:
-        >>> is_number(3), is_number("3")
-        (True, False)
-    """
+    """Return whether a value is one real number, Python's or NumPy's."""
     return isinstance(value, Real)
 
 
@@ -208,20 +245,20 @@ def regularised(
     """Make TPT plus `lambda_` times a function of the (C, D) normalised text features.
 
     Raises:
-        MethodError: no name, no function, or a weight that is none.
+        MethodError: no name, no function, or an invalid λ.
 
     Example:
         >>> regularised("flat-tpt", lambda text: (text**4).sum(-1).mean(), lambda_=1e4).lambdas
         {'fine-grained': 10000.0, 'natural-shifts': 10000.0}
     """
     if not isinstance(name, str) or not name:
-        raise MethodError(f"A method's name is text, not {short_repr(name)}.")
+        raise MethodError(f"Invalid method name {short_repr(name)}: use text.")
     if not callable(regulariser if anchored is None else anchored):
         raise MethodError(f"The regulariser of {name} must be a function.")
     lambdas = lambda_ if isinstance(lambda_, Mapping) else dict.fromkeys(PROTOCOLS, lambda_)
-    for weight in lambdas.values():
-        if not is_number(weight) or not 0 <= weight < math.inf:
-            raise MethodError(f"lambda of {name} must be a number >= 0, not {short_repr(weight)}.")
+    for value in lambdas.values():
+        if not is_number(value) or not 0 <= value < math.inf:
+            raise MethodError(f"lambda of {name} must be a number >= 0, not {short_repr(value)}.")
     return Method(
         name,
         summary or f"TPT + λ · {name}",

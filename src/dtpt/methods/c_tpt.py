@@ -7,23 +7,18 @@ meant to raise; the released code subtracts. Scripts use λ = 50 (fine-grained) 
 paper's shift rows rather fit 50 everywhere.
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, regularised
+from dtpt.methods.base import Look, Tensor, regularised
 from dtpt.methods.tpt import at_least_float32
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def dispersion(text: "Tensor") -> "Tensor":
+def dispersion(text: Tensor) -> Tensor:
     """Return the average text feature dispersion (ATFD): mean distance of (C, D) to their mean."""
     text = at_least_float32(text)
     distances: Tensor = (text - text.mean(dim=0)).norm(dim=-1)
     return distances.mean()
 
 
-def negative_dispersion(text: "Tensor") -> "Tensor":
+def negative_dispersion(text: Tensor) -> Tensor:
     """Return C-TPT's regulariser: minimising it spreads the classes."""
     return -dispersion(text)
 

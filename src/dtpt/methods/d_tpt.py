@@ -4,36 +4,31 @@
     L_D-TPT = L_TPT + λ · L_DEM,                 λ = 1e5
 
 A single dominant dimension carries the modality gap; pulling the softmax over a feature's
-dimensions towards uniform takes weight from it. λ is large because a softmax over coordinates of
-size 1/√D is almost flat: the loss lives between 0 and about 1/D.
+dimensions towards uniform lowers it. λ is large because a softmax over coordinates of size 1/√D is
+almost flat: the loss lies between 0 and about 1/D.
 
 Where the paper is open: Algorithm 1 prints neither the normalisation nor the mean over classes that
 equation 3 has (we follow the equation). `d-tpt:mean-kl` divides by D, as torch's default reduction
 would; `d-tpt:reverse-kl` is KL(U ‖ softmax). No code of the authors is public.
 
 `d-tpt:aligned` is ours. L_DEM depends on the basis of the joint space, which nothing else in CLIP
-does: rotate both towers' outputs by one orthogonal matrix and every other method answers as before.
-The aligned form takes the one direction that the paper means, m, the unit mean of the text features
-before tuning, as the first axis and forgets the others:
+does: rotate both towers' outputs by one orthogonal matrix and every other method predicts as
+before. The aligned form takes one direction, m, the unit mean of the text features before tuning,
+as the first axis and drops the others:
 
     L = 1/C Σ_c KL( softmax( t̄_c·m, 0, …, 0 ) ‖ U )
 
-It is the same in every basis, so that λ carries over from model to model.
+It is the same in every basis, so λ carries over from model to model.
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, regularised
+from dtpt.methods.base import Look, Tensor, regularised
 from dtpt.methods.tpt import at_least_float32
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LAMBDA = 1e5
 GRID = (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
 
 
-def relative_log_softmax(text: "Tensor") -> "Tensor":
+def relative_log_softmax(text: Tensor) -> Tensor:
     """Return log( D · softmax(t) ) per dimension, exactly 0 for a constant vector.
 
     Written with log1p and expm1 around the largest coordinate: the plain difference of log-softmax
@@ -44,7 +39,7 @@ def relative_log_softmax(text: "Tensor") -> "Tensor":
     return shifted - shifted.expm1().mean(dim=-1, keepdim=True).log1p()
 
 
-def dimensional_entropy(text: "Tensor") -> "Tensor":
+def dimensional_entropy(text: Tensor) -> Tensor:
     """Return L_DEM: the mean over classes of KL(softmax(t_c) ‖ U) in nats, summed over dimensions.
 
     Example:
@@ -56,24 +51,24 @@ def dimensional_entropy(text: "Tensor") -> "Tensor":
     return (log_ratio.exp() * log_ratio).mean(dim=-1).mean()  # p = exp(log_ratio) / D
 
 
-def dimensional_entropy_mean(text: "Tensor") -> "Tensor":
+def dimensional_entropy_mean(text: Tensor) -> Tensor:
     """Return the same divided by D: torch's default `mean` reduction of a KL divergence."""
     return dimensional_entropy(text) / text.shape[-1]
 
 
-def reverse_dimensional_entropy(text: "Tensor") -> "Tensor":
+def reverse_dimensional_entropy(text: Tensor) -> Tensor:
     """Return the mean over classes of KL(U ‖ softmax(t_c))."""
     return -relative_log_softmax(text).mean(dim=-1).mean()
 
 
-def mean_direction(text: "Tensor") -> "Tensor":
+def mean_direction(text: Tensor) -> Tensor:
     """Return the unit vector (D,) along the mean of (C, D) features."""
     mean = at_least_float32(text).mean(dim=0)
     length: Tensor = mean.norm()
     return mean / length.clamp_min(1e-12)
 
 
-def aligned_dimensional_entropy(text: "Tensor", initial: "Tensor") -> "Tensor":
+def aligned_dimensional_entropy(text: Tensor, initial: Tensor) -> Tensor:
     """Return L_DEM of each feature's part along the mean initial feature, in D dimensions."""
     text = at_least_float32(text)
     along = text @ mean_direction(initial.detach()).to(text)  # (C,)

@@ -6,38 +6,33 @@ CLIP, the same for all classes and all images. "Without" a dimension means: repl
 the class features by its mean over classes, so that it adds the same amount to every class's
 logit. The features are not normalised again (the paper does not say).
 
-Which dimension dominates is a matter of the basis. `+no-tdd:aligned` takes the direction of the
-mean text feature instead of a coordinate and is the same in every basis.
+Which dimension dominates depends on the basis. `+no-tdd:aligned` takes the direction of the mean
+text feature instead of a coordinate and is the same in every basis.
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Modifier
+from dtpt.methods.base import Modifier, Tensor
 from dtpt.methods.d_tpt import mean_direction
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def dominant_dimension(features: "Tensor") -> int:
+def dominant_dimension(features: Tensor) -> int:
     """Return the index of the largest mean absolute value over the rows of (N, D) features."""
     return int(features.abs().mean(dim=0).argmax())
 
 
-def replace_by_mean(text: "Tensor", dimension: int) -> "Tensor":
+def replace_by_mean(text: Tensor, dimension: int) -> Tensor:
     """Return a copy of (C, D) features with one column set to its mean over the classes."""
     replaced = text.clone()
     replaced[:, dimension] = text[:, dimension].mean()
     return replaced
 
 
-def without_text_dominant(text: "Tensor", image: "Tensor") -> "Tensor":
+def without_text_dominant(text: Tensor, image: Tensor) -> Tensor:
     """Return the text features without their own dominant dimension."""
     del image
     return replace_by_mean(text, dominant_dimension(text))
 
 
-def without_mean_direction(text: "Tensor", image: "Tensor") -> "Tensor":
+def without_mean_direction(text: Tensor, image: Tensor) -> Tensor:
     """Return the text features whose part along their mean is the same for every class."""
     del image
     direction = mean_direction(text).to(text)
@@ -45,7 +40,7 @@ def without_mean_direction(text: "Tensor", image: "Tensor") -> "Tensor":
     return text - (along - along.mean())[:, None] * direction
 
 
-def without_image_dominant(text: "Tensor", image: "Tensor") -> "Tensor":
+def without_image_dominant(text: Tensor, image: Tensor) -> Tensor:
     """Return the text features without the dominant dimension of this image's feature (D,)."""
     return replace_by_mean(text, dominant_dimension(image.unsqueeze(0)))
 

@@ -1,34 +1,29 @@
 """MTA: a robust mean of the views' features, found by mean shift.
 
-Between the views' unit features f_i it looks for a mode m, and for weights y that say which views
-belong to it; views support each other when their predictions p_i agree:
+It finds a mode m of the views' unit features f_i, and weights y of the views that belong to it;
+views support each other when their predictions p_i agree:
 
     h_i² = ½ · mean squared distance of f_i to the nearest 30 % of the other views
     d_i  = exp( -‖f_i - m‖² / 2 h_i² )
     y    = softmax( (d + λ_q · P Pᵀ y) / λ_y ),      λ_q = 4, λ_y = 0.2
     m    = Σ_i y_i d_i f_i / ‖·‖
 
-alternating, at most five steps for y and five for m, five times over, from m = f_0. The answer is
-that of the mode. No gradient and no text pass: a problem of N × N numbers.
+alternating, at most five steps for y and five for m, five times over, from m = f_0. The mode is
+classified. No gradient and no text pass: a problem of N × N numbers.
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, Method
+from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.tpt import at_least_float32
 from dtpt.methods.zero_shot import class_logits
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NEAREST = 0.3
 AFFINITY = 4.0  # λ_q
 SHARPNESS = 0.2  # λ_y
 ROUNDS = STEPS = 5
-ENOUGH = 1e-6  # a step shorter than this ends an alternation
+TOLERANCE = 1e-6  # a step shorter than this ends an alternation
 
 
-def mode_logits(views: "Tensor", text: "Tensor", logit_scale: float) -> "Tensor":
+def mode_logits(views: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
     """Return the logits (C,) of the mode of (N, D) view features."""
     views, text = at_least_float32(views), at_least_float32(text)
     p = class_logits(views, text, logit_scale=logit_scale).softmax(dim=-1)  # (N, C)
@@ -36,7 +31,7 @@ def mode_logits(views: "Tensor", text: "Tensor", logit_scale: float) -> "Tensor"
     return class_logits(mode, text, logit_scale=logit_scale)
 
 
-def find_mode(views: "Tensor", *, affinity: "Tensor") -> "Tensor":
+def find_mode(views: Tensor, *, affinity: Tensor) -> Tensor:
     """Return the mode (D,) of unit features (N, D) under their (N, N) affinity."""
     spread = squared_bandwidths(views)
     weights = views.new_full((len(views),), 1 / len(views))
@@ -47,7 +42,7 @@ def find_mode(views: "Tensor", *, affinity: "Tensor") -> "Tensor":
     return mode
 
 
-def squared_bandwidths(views: "Tensor") -> "Tensor":
+def squared_bandwidths(views: Tensor) -> Tensor:
     """Return h² (N,) of each view; one view alone gets 1."""
     others = len(views) - 1
     nearest = max(1, int(NEAREST * others))
@@ -58,26 +53,26 @@ def squared_bandwidths(views: "Tensor") -> "Tensor":
     return (closest.mean(dim=1) / 2).clamp_min(1e-12)
 
 
-def density(views: "Tensor", mode: "Tensor", *, spread: "Tensor") -> "Tensor":
+def density(views: Tensor, mode: Tensor, *, spread: Tensor) -> Tensor:
     """Return each view's Gaussian density (N,) at the mode."""
     return (-(views - mode).square().sum(dim=-1) / (2 * spread)).exp()
 
 
-def _weigh(weights: "Tensor", near: "Tensor", *, affinity: "Tensor") -> "Tensor":
+def _weigh(weights: Tensor, near: Tensor, *, affinity: Tensor) -> Tensor:
     for _ in range(STEPS):
         before = weights
         weights = ((near + AFFINITY * (affinity @ weights)) / SHARPNESS).softmax(dim=-1)
-        if float((weights - before).norm()) < ENOUGH:
+        if float((weights - before).norm()) < TOLERANCE:
             break
     return weights
 
 
-def _shift(mode: "Tensor", views: "Tensor", *, spread: "Tensor", weights: "Tensor") -> "Tensor":
+def _shift(mode: Tensor, views: Tensor, *, spread: Tensor, weights: Tensor) -> Tensor:
     for _ in range(STEPS):
         before = mode
         mode = (weights * density(views, mode, spread=spread)) @ views  # (D,)
         mode = mode / mode.norm().clamp_min(1e-12)
-        if float((mode - before).norm()) < ENOUGH:
+        if float((mode - before).norm()) < TOLERANCE:
             break
     return mode
 

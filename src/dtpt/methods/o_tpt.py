@@ -10,19 +10,14 @@ and needs C×C. The printed form is `o-tpt:printed`. Scripts use λ = 18 (fine-g
 (shifts).
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, regularised
+from dtpt.methods.base import Look, Tensor, regularised
 from dtpt.methods.tpt import at_least_float32
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LAMBDAS = {"fine-grained": 18.0, "natural-shifts": 2.0}
 GRID = (1, 2, 5, 10, 18, 50, 100)
 
 
-def gram_row_excess(text: "Tensor") -> "Tensor":
+def gram_row_excess(text: Tensor) -> Tensor:
     """Return the mean over classes of ‖G_i‖₂ - 1; zero exactly when all are orthogonal."""
     text = at_least_float32(text)
     gram = text @ text.T  # (C, C)
@@ -30,7 +25,7 @@ def gram_row_excess(text: "Tensor") -> "Tensor":
     return (row_norms - 1.0).mean()
 
 
-def squared_gram_error(text: "Tensor") -> "Tensor":
+def squared_gram_error(text: Tensor) -> Tensor:
     """Return ‖T Tᵀ - I‖² summed over all entries, as the paper prints it."""
     text = at_least_float32(text)
     gram = text @ text.T  # (C, C)

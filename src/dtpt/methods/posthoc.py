@@ -8,24 +8,20 @@ same image.
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dtpt.errors import MethodError
-from dtpt.methods.base import Modifier
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dtpt.methods.base import Modifier, Tensor
 
 SMALLEST_SPAN = 1e-30
 
 
-def scale_temperature(logits: "Tensor", zero_shot: "Tensor", *, temperature: float) -> "Tensor":
+def scale_temperature(logits: Tensor, zero_shot: Tensor, *, temperature: float) -> Tensor:
     """Return logits divided by a temperature; above 1 lowers confidence, the prediction stays."""
     del zero_shot
     return logits / temperature
 
 
-def scale_to_zero_shot_range(logits: "Tensor", zero_shot: "Tensor") -> "Tensor":
+def scale_to_zero_shot_range(logits: Tensor, zero_shot: Tensor) -> Tensor:
     """Return SaLS: the logits' minimum and maximum mapped onto those of zero-shot, linearly."""
     low, high = logits.amin(-1, keepdim=True), logits.amax(-1, keepdim=True)
     target_low, target_high = zero_shot.amin(-1, keepdim=True), zero_shot.amax(-1, keepdim=True)
@@ -34,12 +30,7 @@ def scale_to_zero_shot_range(logits: "Tensor", zero_shot: "Tensor") -> "Tensor":
 
 
 def temperature(value: float) -> Modifier:
-    """Return the modifier `+ts=<value>`.
-
-    Example:
-        >>> temperature(1.16).name
-        'ts=1.16'
-    """
+    """Return the modifier `+ts=<value>`."""
     if not (math.isfinite(value) and value > 0):
         raise MethodError(f"A temperature must be a positive number, got {value}.")
     scale = partial(scale_temperature, temperature=value)

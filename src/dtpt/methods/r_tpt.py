@@ -1,26 +1,21 @@
-"""R-TPT: tune by the mean of the entropies, then let views answer that resemble many others.
+"""R-TPT: tune by the mean of the entropies, then weigh views by how much they resemble others.
 
 The loss is the reading of equation 1 that the paper prints (mean of the entropies of the confident
-views). The answer weighs the tuned logits z_i of all views by how close each is to its neighbours:
+views). The prediction weighs the tuned logits z_i of all views by how close each is to others:
 
     s_i = mean of the 20 largest cosines of view i to other views
     z   = Σ_i softmax(s / 0.01)_i · z_i
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, Method
+from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.tpt import at_least_float32
 from dtpt.methods.zero_shot import class_logits
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NEIGHBOURS = 20
 TEMPERATURE = 0.01
 
 
-def neighbour_weights(views: "Tensor") -> "Tensor":
+def neighbour_weights(views: Tensor) -> Tensor:
     """Return the weight (N,) of each of (N, D) unit view features; they sum to one."""
     views = at_least_float32(views)
     others = len(views) - 1
@@ -32,7 +27,7 @@ def neighbour_weights(views: "Tensor") -> "Tensor":
     return (nearest.mean(dim=-1) / TEMPERATURE).softmax(dim=-1)
 
 
-def weighted_logits(views: "Tensor", text: "Tensor", logit_scale: float) -> "Tensor":
+def weighted_logits(views: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
     """Return the weighted mean (C,) of the logits of (N, D) views."""
     logits = at_least_float32(class_logits(views, text, logit_scale=logit_scale))  # (N, C)
     return neighbour_weights(views) @ logits

@@ -24,7 +24,7 @@ METHODS: dict[str, Method] = {
     "c-tpt": C_TPT,
     "o-tpt": O_TPT,
     "d-tpt": D_TPT,
-    # readings of the paper that its text allows, and the one that no basis changes
+    # other readings of the paper, and the one that no basis changes
     "o-tpt:printed": O_TPT_PRINTED,
     "d-tpt:mean-kl": D_TPT_MEAN_KL,
     "d-tpt:reverse-kl": D_TPT_REVERSE_KL,
@@ -32,7 +32,7 @@ METHODS: dict[str, Method] = {
     # peers that tune the prompt
     "a-tpt": A_TPT,
     "r-tpt": R_TPT,
-    # answers from many views, without a gradient
+    # predictions from many views, without a gradient
     "mean-views": MEAN_VIEWS,
     "vte": VTE,
     "zero": ZERO,

@@ -7,35 +7,31 @@ needs a pass through the text tower, and a thousand classes take milliseconds. L
 the authors': 1e-3 (fine-grained), 5e-3 (ImageNet's shifts).
 
 `c-tps`, `o-tps` and `d-tps` are ours: the regularisers of C-TPT, O-TPT and D-TPT on the shifted
-features, at the same price. Their λ is larger than for a context. Most of the C·D numbers belong to
-classes that the picture cannot be, whose gradient is almost nothing and whose sign any λ wins; what
-counts is the few classes in question. The defaults take back most of the overconfidence that TPS
-adds for the embedded model (chosen on every third picture of three emoji groups in colour). A
-signed step for each dimension depends on the basis of the joint space, with any regulariser.
+features, at the same cost. Their λ is larger than for a context: most of the C·D numbers belong to
+unlikely classes, whose gradient is almost zero and whose sign any λ wins; only the few likely
+classes count. The defaults remove most of the overconfidence that TPS adds for the embedded model
+(chosen on every third image of three emoji groups in colour). A signed step per dimension depends
+on the basis of the joint space, with any regulariser.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from dtpt.methods.base import Look, Method
+from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.c_tpt import C_TPT
 from dtpt.methods.d_tpt import D_TPT, D_TPT_ALIGNED
 from dtpt.methods.o_tpt import O_TPT
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 LEARNING_RATES = {"fine-grained": 1e-3, "natural-shifts": 5e-3}
 
 
-def shifted(text: "Tensor", shift: "Tensor") -> "Tensor":
+def shifted(text: Tensor, shift: Tensor) -> Tensor:
     """Return (C, D) unit features moved by a shift of the same shape, back on the sphere."""
     moved = text + shift
     length: Tensor = moved.norm(dim=-1, keepdim=True)
     return moved / length
 
 
-def pull_back(text: "Tensor", shift: "Tensor", *, gradient: "Tensor") -> "Tensor":
+def pull_back(text: Tensor, shift: Tensor, *, gradient: Tensor) -> Tensor:
     """Return the gradient (C, D) for the shift from one for the shifted features.
 
     Moving along the feature itself changes nothing, because the result is normalised.

@@ -5,24 +5,18 @@
 with K the 10 % of the views that have the lowest entropy. No gradient and no text pass.
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, Method
-from dtpt.methods.mean_views import confident_views
-from dtpt.methods.tpt import at_least_float32
+from dtpt.methods.base import Look, Method, Tensor
+from dtpt.methods.tpt import at_least_float32, select_confident
 from dtpt.methods.zero_shot import class_logits
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-SHARE = 0.1
+FRACTION = 0.1
 
 
-def mean_feature(views: "Tensor", text: "Tensor", logit_scale: float) -> "Tensor":
+def mean_feature(views: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
     """Return the logits (C,) of the normalised mean of the confident (N, D) views."""
     views, text = at_least_float32(views), at_least_float32(text)
     logits = class_logits(views, text, logit_scale=logit_scale)  # (N, C)
-    centre = views[confident_views(logits, SHARE)].mean(dim=0)  # (D,)
+    centre = views[select_confident(logits, FRACTION)].mean(dim=0)  # (D,)
     centre = centre / centre.norm().clamp_min(1e-12)
     return class_logits(centre, text, logit_scale=logit_scale)
 

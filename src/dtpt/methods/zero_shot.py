@@ -5,15 +5,10 @@
 with t_c the text feature of "a photo of a [class]." and v the feature of the original view.
 """
 
-from typing import TYPE_CHECKING
-
-from dtpt.methods.base import Look, Method
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dtpt.methods.base import Look, Method, Tensor
 
 
-def class_logits(image: "Tensor", text: "Tensor", *, logit_scale: float) -> "Tensor":
+def class_logits(image: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
     """Return τ·cos for one image (D,) or several (N, D) against (C, D); all are unit vectors."""
     return logit_scale * (image @ text.T)
 

@@ -31,7 +31,7 @@ from dtpt.prediction.ood import unfamiliar
 from dtpt.prediction.saving import Parts, load_parts, save_parts
 from dtpt.prediction.seeing import Seen, ViewMaker
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
-from dtpt.tuning.checks import checked_settings
+from dtpt.tuning.settings import checked_settings
 from dtpt.views import ViewRecipe, contact_sheet
 from dtpt.views.make import COLUMNS
 
@@ -286,7 +286,7 @@ class Classifier:
         """
         check_images(images)
         seen = (self.view_features(image) for image in islice(images, PICTURES_FOR_A_WEIGHT))
-        (self.method,) = self.tuner.with_weights([self.method], seen)
+        (self.method,) = self.tuner.select_lambdas([self.method], seen)
         return self.method.lambda_
 
     def view_features(self, image: ImageSource) -> Tensor:

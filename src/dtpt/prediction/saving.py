@@ -37,7 +37,7 @@ from dtpt.errors import (
     short_repr,
 )
 from dtpt.files import AnyPath, as_path, printable, read_limited, write_atomically
-from dtpt.methods import ResolvedMethod, resolve_method
+from dtpt.methods import ResolvedMethod, parse_label, resolve_method
 from dtpt.tuning.settings import TuningSettings
 from dtpt.views.recipe import ViewRecipe
 
@@ -217,8 +217,8 @@ def _describe(parts: Parts, digest: str, *, weights: bool) -> SavedClassifier:
 
 
 def _method(saved: SavedMethod) -> ResolvedMethod:
-    """Find a method by its name; a strength such as @auto=0.9 stands in the name."""
-    weight = None if "@" in saved.name else saved.weight
+    """Find a method by its name, of which a rule such as @auto=0.9 is part."""
+    weight = None if parse_label(saved.name).rule else saved.weight
     found = resolve_method(saved.name, lambda_=weight)
     return replace(found, lambda_=saved.weight, learning_rate=saved.learning_rate)
 

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dtpt.errors import DtptError
-from dtpt.methods import resolve_method
-from dtpt.methods.cost import cost
+from dtpt.methods import method_cost, resolve_method
 from dtpt.report.comparison import FamilyComparison
 from dtpt.report.gathering.scored_cells import Condition, Contender, Source
 
@@ -73,7 +72,7 @@ def _passes(contender: Contender, views: int, *, steps: int) -> tuple[int | None
     """Return image and text passes of a method; a temperature and a choice of λ add none."""
     try:
         method = resolve_method(contender.method, lambda_=contender.lambda_)
-        spent = cost(method, views=views, steps=steps)
+        spent = method_cost(method, views=views, steps=steps)
     except DtptError:  # a plug-in that is not installed here
         return None, None
     return spent.image_passes, spent.text_forward + spent.text_backward

@@ -12,7 +12,7 @@ import numpy as np
 
 from dtpt.data.families import family_protocol
 from dtpt.errors import DtptError
-from dtpt.methods import find_method
+from dtpt.methods import find_method, parse_label
 from dtpt.report.gathering.scored_cells import Condition, Contender
 
 CHOICE_WORDS = "λ chosen on the other sets"
@@ -60,7 +60,8 @@ def _usual(contenders: Sequence[Contender], family: str) -> Contender:
     """Return the contender with its authors' weight, else the one in the middle."""
     ordered = sorted(contenders, key=lambda contender: contender.lambda_ or 0.0)
     try:
-        default = find_method(ordered[0].method.partition("+")[0]).lambdas[family_protocol(family)]
+        base = parse_label(ordered[0].method).base
+        default = find_method(base).lambdas[family_protocol(family)]
     except (DtptError, KeyError):
         default = None
     usual = [contender for contender in ordered if contender.lambda_ == default]

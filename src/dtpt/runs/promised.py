@@ -1,6 +1,5 @@
 """Promises from the rows of a run: which cell, its labelled answers, and what they are about."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ from dtpt.calibration import (
 from dtpt.calibration.words import promised, remarks
 from dtpt.data.families import family_protocol
 from dtpt.errors import PromiseError
-from dtpt.methods import resolve_method
-from dtpt.methods.mean_views import AUTO
+from dtpt.methods import parse_label, resolve_method
+from dtpt.methods.parse import VIEWS_AUTO
 
 if TYPE_CHECKING:
     from dtpt.runs.reading import Run
@@ -68,7 +67,7 @@ def chosen_cell(
     Raises:
         PromiseError: none, or several.
     """
-    if AUTO not in method:
+    if VIEWS_AUTO not in parse_label(method).modifiers:
         return one_cell(run, method, dataset=dataset, seed=seed), None
     cells = [one_cell(run, name, dataset=dataset, seed=seed) for name in _shares_in(run, method)]
     if not cells:
@@ -88,10 +87,10 @@ def chosen_cell(
 
 def _shares_in(run: "Run", method: str) -> list[str]:
     """Return the names of a method with `+views=auto` for which a run has cells."""
-    name, at, weight = method.partition("@")
-    pattern = re.escape(name).replace(re.escape(AUTO), r"\+views=[0-9.e-]+")
-    found = dict.fromkeys(cell.method for cell in run.cells)
-    return [f"{other}{at}{weight}" for other in found if re.fullmatch(pattern, other)]
+    wanted = parse_label(method)
+    cells = [cell for cell in run.cells if wanted.matches(cell.method, cell.lambda_)]
+    names = dict.fromkeys(parse_label(cell.method).name for cell in cells)
+    return [str(parse_label(name).with_lambda(wanted.rule)) for name in names]
 
 
 def checked_cells(
@@ -142,7 +141,7 @@ def subject_of(run: "Run", cell: "Cell") -> Subject:
         model=spec.model.name,
         fingerprint=spec.model.fingerprint,
         precision=spec.precision,
-        method=cell.method if found is None else cell.method.partition("@")[0],
+        method=cell.method if found is None else parse_label(cell.method).name,
         lambda_=cell.lambda_ if found is None else found.value,
         learning_rate=method.learning_rate,
         template=spec.template,

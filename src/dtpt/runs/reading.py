@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import RunError
-from dtpt.methods.base import Strength
+from dtpt.methods import parse_label
 from dtpt.runs.probabilities import unpack
 from dtpt.runs.queries import (
     SampleRecord,
@@ -131,19 +131,16 @@ class Run:
         """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`).
 
         Raises:
-            RunError: What follows the @ is no number.
+            MethodError: What follows the @ is neither a number nor a rule.
         """
-        name, written = _name_and_weight(method or "")
-        try:
-            wanted = float(written) if written else lambda_
-        except ValueError:
-            raise RunError(f"{written!r} in {method!r} is not a number.") from None
+        wanted = None if method is None else parse_label(method)
+        value = lambda_ if wanted is None or wanted.lambda_ is None else wanted.lambda_
         return tuple(
             cell
             for cell in self.cells
             if (dataset is None or cell.dataset == dataset)
-            and (method is None or cell.method == name)
-            and (wanted is None or cell.lambda_ == wanted)
+            and (wanted is None or wanted.matches(cell.method, cell.lambda_))
+            and (value is None or cell.lambda_ == value)
             and (seed is None or cell.seed == seed)
         )
 
@@ -320,14 +317,6 @@ def _trusted(path: Path) -> Iterator[None]:
             yield
         except (ValueError, TypeError, OverflowError, zlib.error) as error:
             raise RunError(damaged(path, error)) from error
-
-
-def _name_and_weight(label: str) -> tuple[str, str]:
-    """Split `d-tpt@1e5`; in `d-tpt@auto=0.9` the share of signs is part of the name."""
-    name, _, written = label.partition("@")
-    if not written.startswith("auto"):
-        return name, written
-    return (label if "=" in written else f"{label}={Strength.share:g}"), ""
 
 
 def weight_remarks(weights: Mapping[Cell, Weight]) -> list[tuple[str, str]]:

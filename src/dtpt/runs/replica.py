@@ -197,7 +197,7 @@ class Replica:
             read += [] if features is None else [features]
         views = (as_tensor(features, self.model.device) for features in read)
         methods = [task.methods[index] for index in search.methods]
-        found = self.tuner(search.task).with_weights(methods, views)
+        found = self.tuner(search.task).select_lambdas(methods, views)
         weights = tuple(m.lambda_ for m in found if m.lambda_ is not None)
         return Found(search.number, weights, pictures=len(read))
 

@@ -13,14 +13,12 @@ from dtpt.data import Dataset, Sample, load_dataset
 from dtpt.data.loading import expand_names
 from dtpt.errors import RunError
 from dtpt.machine import describe_machine, package_version
-from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.methods.mean_views import all_shares
+from dtpt.methods import ResolvedMethod, expand_views, parse_label, resolve_method
 from dtpt.options import EvalOptions
 from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.runs.orders import TaskOrder, WorkOrder
 from dtpt.runs.resources import Resources, choose_resources, describe_work, this_machine
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
-from dtpt.runs.weights import is_open
 from dtpt.tuning import TuningSettings, views_needed
 from dtpt.views import ViewRecipe
 
@@ -199,9 +197,9 @@ def expand_methods(
     stands for all shares.
     """
     found: dict[tuple[str, float | None], ResolvedMethod] = {}
-    for name in (one for written in names for one in all_shares(written)):
+    for name in (one for written in names for one in expand_views(written)):
         plain = resolve_method(name, protocol=protocol)
-        takes_lambda = plain.lambda_ is not None and "@" not in name
+        takes_lambda = plain.lambda_ is not None and not parse_label(name).rule
         choices = lambdas if lambdas and takes_lambda else (plain.lambda_,)
         for value in choices:
             resolved = resolve_method(name, lambda_=value, protocol=protocol)
@@ -211,7 +209,7 @@ def expand_methods(
 
 def _task(dataset: Dataset, options: EvalOptions) -> Task:
     methods = expand_methods(options.method, options.lambda_, protocol=dataset.protocol)
-    asks = any(is_open(method) for method in methods)
+    asks = any(method.needs_lambda_search for method in methods)
     return Task(
         dataset=dataset if options.limit is None else dataset.limited(options.limit),
         methods=methods,

@@ -14,6 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from dtpt.methods import method_label
+
 SPEC_FORMAT = 1
 NOT_IN_HASH = ("family", "whole")  # of a data set
 # settings that came later: the default is what runs without them had
@@ -180,11 +182,6 @@ class RunSpec(_Frozen):
             return False
         pairs = zip(self.datasets, other.datasets, strict=True)
         return all(mine.samples >= theirs.samples for mine, theirs in pairs)
-
-
-def method_label(name: str, lambda_: float | None) -> str:
-    """Return method and λ as one word: `c-tpt@50`, `tpt`."""
-    return name if lambda_ is None else f"{name}@{lambda_:.10g}"
 
 
 def canonical_json(content: Any) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtpt.errors import RunError
-from dtpt.methods import ResolvedMethod
 from dtpt.runs.crews import Crew
 from dtpt.runs.orders import Event, Found, Place, Returned, Search, Struck
 from dtpt.runs.planning import Plan, Stage
@@ -29,17 +28,6 @@ if TYPE_CHECKING:
     from dtpt.runs.setup import Task
 
 LOCK_FILE = ".weights.lock"
-
-
-def is_open(method: ResolvedMethod) -> bool:
-    """Tell whether a method's λ is to be found from pictures of a set, for all of them.
-
-    Example:
-        >>> from dtpt.methods import resolve_method
-        >>> [is_open(resolve_method(f"d-tpt@{w}")) for w in ("1e5", "auto=0.9", "auto-each=0.9")]
-        [False, True, False]
-    """
-    return method.strength is not None and not method.strength.each and method.lambda_ is None
 
 
 def settle_weights(
@@ -63,7 +51,7 @@ def settle_weights(
     stages = {
         (stage.task, stage.seed): stage
         for stage in plan.stages
-        if stage.missing and any(is_open(method) for method in tasks[stage.task].methods)
+        if stage.missing and any(method.needs_lambda_search for method in tasks[stage.task].methods)
     }
     if not stages:
         return {}
@@ -112,7 +100,7 @@ def _searches(
         lacking = tuple(
             index
             for index, (method, cell) in enumerate(zip(task.methods, stage.cells, strict=True))
-            if is_open(method) and cell not in known
+            if method.needs_lambda_search and cell not in known
         )
         if lacking:
             yield Search(plan.number(), stage.task, stage.seed, task.examples, lacking)

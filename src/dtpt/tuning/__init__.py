@@ -1,7 +1,7 @@
 """The engine: exact episodic tuning, many times faster than running it as written.
 
 The settings (`TuningSettings`) need no torch, because the command line's help reads them; the
-engine is imported when it is first used.
+engine is imported at first use.
 """
 
 from importlib import import_module
@@ -11,20 +11,21 @@ from dtpt.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
     from dtpt.tuning.encoder import PromptEncoder
-    from dtpt.tuning.engine import Episode, Outcome, Tuner, views_needed
+    from dtpt.tuning.engine import Episode, Outcome, Tuner, step_method, views_needed
 
-__all__ = ["Episode", "Outcome", "PromptEncoder", "Tuner", "TuningSettings", "views_needed"]
-
-_HOMES = {
-    "Episode": "dtpt.tuning.engine",
-    "Outcome": "dtpt.tuning.engine",
-    "PromptEncoder": "dtpt.tuning.encoder",
-    "Tuner": "dtpt.tuning.engine",
-    "views_needed": "dtpt.tuning.engine",
-}
+__all__ = [
+    "Episode",
+    "Outcome",
+    "PromptEncoder",
+    "Tuner",
+    "TuningSettings",
+    "step_method",
+    "views_needed",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home = "encoder" if name == "PromptEncoder" else "engine"
+    return getattr(import_module(f"dtpt.tuning.{home}"), name)

@@ -1,13 +1,16 @@
-"""Text features of all classes as a function of the context, and its pullback.
+"""What can be tuned: a point, from which all classes' text features follow, and their pullback.
 
-Everything here is exact and rests on causal attention: nothing behind the end token is computed,
-the prefix that all classes share runs once, and classes of equal length are batched without
-padding. Classes are worked through in chunks; the graphs of as many chunks as the memory budget
-allows are kept, so that a pullback (vector-Jacobian product) needs no forward pass. The others are
-recomputed.
+A *context* is a point whose features come from the text tower (`PromptEncoder`); a *shift* moves
+the features themselves and needs no tower (`ShiftSpace`). The engine treats both alike.
+
+The encoder is exact and rests on causal attention: nothing behind the end token is computed, the
+prefix that all classes share runs once, and classes of equal length are batched without padding.
+Classes are worked through in chunks; the graphs of as many chunks as the memory budget allows are
+kept, so that a pullback (vector-Jacobian product) needs no forward pass. The others are recomputed.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,31 +20,81 @@ from dtpt.clip.model import Clip
 from dtpt.clip.precision import fitted
 from dtpt.clip.prompts import PromptSet
 from dtpt.clip.text import Prefix
+from dtpt.methods.tps import pull_back, shifted
 
 DEFAULT_BUDGET_BYTES = 1_500_000_000
 CHUNK_TOKENS = 1024  # class tokens per forward pass: large enough to keep matrix products efficient
 
 
+class Linearised(Protocol):
+    """Text features (C, D) at one point, and gradients pulled back from them to the point."""
+
+    @property
+    def features(self) -> Tensor: ...
+
+    def pullback(self, gradient: Tensor) -> Tensor:
+        """Turn a gradient for the features (C, D) into one for the point; any number of times."""
+        ...
+
+
+class Space(Protocol):
+    """The points that a method may move to."""
+
+    @property
+    def origin(self) -> Tensor:
+        """Where every image starts."""
+        ...
+
+    def encode(self, point: Tensor) -> Tensor:
+        """Return the text features (C, D) at a point, without a graph."""
+        ...
+
+    def linearise(self, point: Tensor) -> Linearised: ...
+
+
+@dataclass(frozen=True)
+class ShiftSpace:
+    """Shifts (C, D) of fixed text features (C, D)."""
+
+    text: Tensor
+
+    @property
+    def origin(self) -> Tensor:
+        return self.text.new_zeros(self.text.shape)
+
+    def encode(self, point: Tensor) -> Tensor:
+        return shifted(self.text, point)
+
+    def linearise(self, point: Tensor) -> "ShiftedText":
+        return ShiftedText(self.text, point, shifted(self.text, point))
+
+
+@dataclass(frozen=True)
+class ShiftedText:
+    """Shifted features and their pullback, in closed form."""
+
+    text: Tensor
+    shift: Tensor
+    features: Tensor
+
+    def pullback(self, gradient: Tensor) -> Tensor:
+        return pull_back(self.text, self.shift, gradient=gradient)
+
+
 @dataclass(frozen=True)
 class _Chunk:
-    """Some classes of one group.
+    """Some classes of one group."""
 
-    Attributes:
-        classes: (G,) indices.
-        embeddings: (G, S, W) of their suffixes, before the context is put in.
-        end: (G,) position of each end token.
-    """
-
-    classes: Tensor
-    embeddings: Tensor
-    end: Tensor
+    classes: Tensor  # (G,) indices
+    embeddings: Tensor  # (G, S, W) of their suffixes, before the context is put in
+    end: Tensor  # (G,) position of each end token
 
 
 class PromptEncoder:
     """The map context (n, W) -> normalised text features (C, D) for one prompt set.
 
     Args:
-        model: its text tower is used as it is; weights get no gradient.
+        model: its text tower is used as it is; model weights get no gradient.
         prompts: the token layout.
         budget_bytes: memory that kept graphs may take.
         chunk_tokens: class tokens per forward pass; another number rounds otherwise.
@@ -66,7 +119,6 @@ class PromptEncoder:
 
     @property
     def origin(self) -> Tensor:
-        """The initial context (n, W)."""
         return self.prompts.context
 
     @torch.no_grad()
@@ -113,9 +165,9 @@ class PromptEncoder:
         if len(tuned):
             rows = torch.arange(len(embeddings), device=context.device)[:, None]  # (G, 1)
             words = context[len(self.prompts.tuned_prefix) :]  # (t, W)
-            places = chunk.end[:, None] + tuned  # (G, t)
+            positions = chunk.end[:, None] + tuned  # (G, t)
             words = words.expand(len(embeddings), -1, -1)  # (G, t, W)
-            embeddings = embeddings.index_put((rows, places), words)
+            embeddings = embeddings.index_put((rows, positions), words)
         return F.normalize(self.tower(embeddings, chunk.end, prefix=prefix), dim=-1)
 
     def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, *, prefix: Prefix) -> Tensor:
@@ -124,8 +176,8 @@ class PromptEncoder:
         embeddings = chunk.embeddings.repeat(count, 1, 1, 1)  # (B, G, S, W)
         words = contexts[:, len(self.prompts.tuned_prefix) :]  # (B, t, W)
         rows = torch.arange(group, device=contexts.device)
-        for place, back in enumerate(self.prompts.tuned_suffix):
-            embeddings[:, rows, chunk.end + back] = words[:, place, None]  # (B, G, W)
+        for index, back in enumerate(self.prompts.tuned_suffix):
+            embeddings[:, rows, chunk.end + back] = words[:, index, None]  # (B, G, W)
         layers = tuple(
             (k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0))
             for k, v in prefix.layers  # (B, heads, P, w) -> (B * G, heads, P, w)
@@ -212,7 +264,7 @@ def _make_chunks(model: Clip, prompts: PromptSet, *, tokens: int) -> tuple[_Chun
 
 
 def graph_bytes_per_token(model: Clip) -> int:
-    """Estimate from above what autograd keeps per class token, in bytes."""
+    """Return an upper estimate of what autograd keeps per class token, in bytes."""
     text = model.config.text
     numbers = text.layers * (10 * text.width + 2 * text.mlp_width)
     return numbers * torch.finfo(model.dtype).bits // 8

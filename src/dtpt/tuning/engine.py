@@ -10,9 +10,13 @@ M methods on one image therefore cost one backward pass and M forward passes thr
 methods that tune a shift of the features cost none, and methods without a gradient cost nothing but
 their read-out. Every tensor has the same shape for every image and method, so results do not depend
 on what else is in the run.
+
+The engine holds no state from image to image. A method that does (`Method.step`) keeps its state
+with the caller: see `step_method`.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,63 +27,116 @@ from torch import Tensor
 
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
-from dtpt.errors import MethodError
+from dtpt.errors import MethodError, short_repr
 from dtpt.methods.base import EntropyReading, Method, ResolvedMethod
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
-from dtpt.tuning.adamw import AdamW
-from dtpt.tuning.checks import check_views, checked_settings, refuse_infinite
-from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, PromptEncoder
-from dtpt.tuning.settings import TuningSettings
-from dtpt.tuning.spaces import Linearised, ShiftSpace, Space
-from dtpt.tuning.strength import sign_thresholds, weight_for_share
+from dtpt.tuning.encoder import (
+    DEFAULT_BUDGET_BYTES,
+    Linearised,
+    PromptEncoder,
+    ShiftSpace,
+    Space,
+)
+from dtpt.tuning.settings import TuningSettings, checked_settings
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch's defaults of AdamW
+ABOVE = 1 + 1e-6  # λ slightly above a ratio, because a sign turns only beyond it
 
 log = logging.getLogger("dtpt.tuning")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one method says about one image.
+class AdamW:
+    """AdamW on one tensor from an empty state: torch's defaults, bit for bit.
 
-    Attributes:
-        method: as resolved.
-        lambda_: the weight that was used, also where it was found from the picture; None without.
-        logits: (C,) after modifiers.
-        probabilities: (C,) softmax of the logits.
-        zero_shot_logits: (C,) of the same view with the initial context.
-        text_features: (C, D) after tuning, before modifiers.
-        context: (n, W) tuned context; the initial one for methods that tune none.
+    Written out because torch's own optimiser imports its compiler, which takes seconds at the start
+    of every command that tunes; a test compares the two. The first step is -lr · g / (|g| + ε) in
+    every coordinate: signed descent.
     """
 
-    method: ResolvedMethod
-    lambda_: float | None
-    logits: Tensor
-    probabilities: Tensor
-    zero_shot_logits: Tensor
-    text_features: Tensor
-    context: Tensor
+    def __init__(self, start: Tensor, *, learning_rate: float, weight_decay: float) -> None:
+        self._rate = learning_rate
+        self._decay = weight_decay
+        self._value = start.detach().clone()
+        self._mean = torch.zeros_like(start)
+        self._square = torch.zeros_like(start)
+        self._steps = 0
+
+    def step(self, gradient: Tensor) -> Tensor:
+        """Take one step against the gradient and return the new value."""
+        self._steps += 1
+        self._value.mul_(1 - self._rate * self._decay)
+        self._mean.lerp_(gradient, 1 - BETA_1)
+        self._square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
+        correction = math.sqrt(1 - BETA_2**self._steps)
+        spread = (self._square.sqrt() / correction).add_(EPSILON)
+        size = self._rate / (1 - BETA_1**self._steps)
+        self._value.addcdiv_(self._mean, spread, value=-size)
+        return self._value.clone()
+
+
+def sign_thresholds(entropy: Tensor, regulariser: Tensor) -> Tensor:
+    """Return, per coordinate, the smallest λ with which the regulariser decides the sign.
+
+    The first step follows the signs of g_entropy + λ g_R. R wins a coordinate when both gradients
+    agree there anyway (0), or when λ exceeds |g_entropy| / |g_R| (infinite where g_R is 0). The
+    fraction of signs won is the distribution function of that ratio, and λ one of its quantiles.
+
+    Returns:
+        A flat float64 tensor on the CPU.
+    """
+    ours, theirs = (g.detach().cpu().double().flatten() for g in (regulariser, entropy))
+    ratio = theirs.abs() / ours.abs()  # inf for 0 in ours, nan for 0 in both
+    agree = ours.sign() == theirs.sign()
+    return torch.where(ours == 0, math.inf, torch.where(agree, 0.0, ratio))
+
+
+def lambda_for_quantile(thresholds: Tensor, quantile: float) -> float:
+    """Return the smallest λ that wins at least this fraction of the signs; 0 if it needs none.
+
+    Where part of the regulariser's gradient is zero, the fraction is of what can be won.
+
+    Example:
+        >>> round(lambda_for_quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.75), 3)
+        2.0
+    """
+    finite = thresholds[torch.isfinite(thresholds)].sort().values
+    if len(finite) == 0:
+        return 0.0
+    index = min(len(finite), max(1, math.ceil(quantile * len(finite) - 1e-9))) - 1
+    return float(finite[index]) * ABOVE
+
+
+def fraction_won(thresholds: Tensor, lambda_: float) -> float:
+    """Return the fraction of all signs that a regulariser with this λ decides or agrees with."""
+    won = (thresholds == 0) | (thresholds < lambda_)
+    return float(won.double().mean())
 
 
 @dataclass(frozen=True)
-class _Step:
-    """Where the first step led, with which weight, and the optimiser for further steps."""
+class Outcome:
+    """What one method predicts for one image."""
 
-    point: Tensor
-    weight: float | None
-    descent: AdamW
+    method: ResolvedMethod
+    lambda_: float | None  # that was used, also where it was selected for the image
+    logits: Tensor  # (C,) after modifiers
+    probabilities: Tensor  # (C,) softmax of the logits
+    zero_shot_logits: Tensor  # (C,) of the same view with the initial context
+    text_features: Tensor  # (C, D) after tuning, before modifiers
+    context: Tensor  # (n, W) after tuning; the initial one for methods that tune none
 
 
 @dataclass(frozen=True)
 class _Tuned:
-    """Where tuning ended: the point, the features there (C, D), and the weight that led there."""
+    """Where tuning ended: the point, the features there (C, D), and the λ that was used."""
 
     point: Tensor
     text: Tensor
-    weight: float | None
+    lambda_: float | None
 
 
 def views_needed(methods: Iterable[ResolvedMethod], count: int) -> int:
-    """Return how many of `count` views some methods look at: all of them, or the original alone.
+    """Return how many of `count` views some methods use: all of them, or the original alone.
 
     Example:
         >>> from dtpt.methods import resolve_method
@@ -93,8 +150,8 @@ class Tuner:
     """Tunes and predicts for one model and one class list; holds no state from image to image.
 
     What it keeps is the same for every image: the graph of the initial text features and the
-    regularisers' gradients, made once at first need, whichever thread needs them first. Copies and
-    pickles leave these out.
+    regularisers' gradients, made once at first need by whichever thread needs them first. Copies
+    and pickles leave these out.
 
     Args:
         model: a CLIP.
@@ -131,12 +188,10 @@ class Tuner:
         self._making = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out graphs, which can be neither copied nor pickled."""
         made = ("_initial", "_regulariser_gradients", "_static", "_making")
         return {name: value for name, value in self.__dict__.items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Start without graphs; they are made at first need."""
         self.__dict__.update(state)
         self._forget()
 
@@ -145,54 +200,45 @@ class Tuner:
 
         Args:
             view_features: (N, D) unit vectors; row 0 is the original view, which is predicted.
-            methods: in the order of the results.
+            methods: in the order of the results; none that carries state (see `step_method`).
         """
         episode = Episode(self, view_features)
         return [episode.answer(method) for method in methods]
 
     def predict_many(
-        self, pictures: Sequence[Tensor], methods: Sequence[ResolvedMethod]
+        self, images: Sequence[Tensor], methods: Sequence[ResolvedMethod]
     ) -> list[list[Outcome]]:
         """Run methods on several images whose forward passes are shared; for accelerators.
 
         Equal to `predict` on each, up to the rounding of larger batches.
         """
-        episodes = [Episode(self, views) for views in pictures]
+        episodes = [Episode(self, views) for views in images]
         pairs = [(e, method) for e in episodes for method in e.one_step_methods(methods)]
         steps = [episode.first_step(method) for episode, method in pairs]
         if steps:
-            features = self.encoder.encode_many(torch.stack([step.point for step in steps]))
+            features = self.encoder.encode_many(torch.stack([point for point, _, _ in steps]))
             for (episode, method), step, text in zip(pairs, steps, features, strict=True):
-                episode.remember(method, step, text=text)
+                episode.remember(method, _Tuned(step[0], text, step[1]))
         return [[episode.answer(method) for method in methods] for episode in episodes]
 
-    def with_weights(
-        self, methods: Sequence[ResolvedMethod], pictures: Iterable[Tensor]
+    def select_lambdas(
+        self, methods: Sequence[ResolvedMethod], images: Iterable[Tensor]
     ) -> list[ResolvedMethod]:
-        """Fix every λ that is to be found from unlabelled pictures (`@auto=0.9`).
+        """Fix every λ that is selected from unlabelled images (`@auto=0.9`).
 
         Args:
-            methods: those without such a λ are returned as they are.
-            pictures: (N, D) view features of some pictures; labels play no part.
+            methods: those with a λ are returned as they are.
+            images: (N, D) view features of some images; labels play no part.
         """
-        open_ones = [m for m in methods if m.strength and not m.strength.each and m.lambda_ is None]
-        if not open_ones:
+        searched = [method for method in methods if method.needs_lambda_search]
+        if not searched:
             return list(methods)
-        found: dict[str, list[Tensor]] = {method.name: [] for method in open_ones}
-        for views in pictures:
+        thresholds: dict[str, list[Tensor]] = {method.name: [] for method in searched}
+        for views in images:
             episode = Episode(self, views)
-            for method in open_ones:
-                found[method.name].append(episode.thresholds(method))
-        return [self._with_weight(method, found.get(method.name)) for method in methods]
-
-    def _with_weight(self, method: ResolvedMethod, found: list[Tensor] | None) -> ResolvedMethod:
-        if found is None or method.strength is None:
-            return method
-        if not found:
-            raise MethodError(f"{method.name} needs pictures from which its lambda can be found.")
-        weight = weight_for_share(torch.cat(found), method.strength.share)
-        log.info("Found lambda %g for %s from %d pictures", weight, method.name, len(found))
-        return replace(method, lambda_=weight)
+            for method in searched:
+                thresholds[method.name].append(episode.thresholds(method))
+        return [_with_lambda(method, thresholds.get(method.name)) for method in methods]
 
     def space(self, method: Method) -> Space:
         """Return what a method tunes."""
@@ -207,10 +253,6 @@ class Tuner:
                 space = self.space(method)
                 self._initial[method.parameter] = space.linearise(space.origin)
             return self._initial[method.parameter]
-
-    def entropy_gradient(self, view_features: Tensor, method: Method) -> Tensor:
-        """Return the gradient of TPT's loss at the start, in what a method tunes; for analyses."""
-        return Episode(self, view_features).entropy_gradient(method)
 
     def regulariser_gradient(self, method: Method) -> Tensor:
         """Return the gradient of a method's regulariser at the start: one per class list."""
@@ -266,18 +308,18 @@ class Episode:
     """
 
     def __init__(self, tuner: Tuner, view_features: Tensor) -> None:
-        check_views(view_features, dimensions=tuner.encoder.embed_dim)
-        self._tuner = tuner
-        self._views = view_features.to(tuner.prompts.context)
         text, scale = tuner.initial_text_features, tuner.logit_scale
+        _check_views(view_features, dimensions=text.shape[1])
+        self._tuner = tuner
+        self._views = view_features.to(text)
         self._zero_shot = class_logits(self._views[0], text, logit_scale=scale)  # (C,)
         self._confident: Tensor | None = None
         self._gradients: dict[tuple[str, EntropyReading], Tensor] = {}
-        self._tuned: dict[tuple[str, float | None, float | None, str], _Tuned] = {}
+        self._tuned: dict[tuple[object, ...], _Tuned] = {}
 
     @property
     def confident(self) -> Tensor:
-        """(K, D) the views that are tuned on, chosen with the initial context."""
+        """(K, D) the views that are tuned on, selected with the initial context."""
         if self._confident is None:
             text, scale = self._tuner.initial_text_features, self._tuner.logit_scale
             logits = class_logits(self._views, text, logit_scale=scale)
@@ -308,33 +350,59 @@ class Episode:
         return sign_thresholds(self.entropy_gradient(method.method), gradient)
 
     def answer(self, method: ResolvedMethod) -> Outcome:
-        """Tune with one method and read its answer out."""
+        """Tune with one method and predict the image: the original view, or many at once."""
+        if method.method.is_stateful:
+            raise MethodError(
+                f"{method.name} carries state from image to image: run it with step_method."
+            )
+        tuned, scale = self._tuned_by(method), self._tuner.logit_scale
+        text = self._modified(tuned.text, method)
+        if method.read_out is None:
+            logits = class_logits(self._views[0], text, logit_scale=scale)
+        else:
+            logits = method.read_out(self._views, text, logit_scale=scale)
+        return self._outcome(method, tuned, logits=logits)
+
+    def step(self, method: ResolvedMethod, state: Any) -> tuple[Outcome, Any]:
+        """Predict the image with a method that carries state, and return the next state."""
+        if method.method.step is None:
+            raise MethodError(f"{method.name} carries no state: run it with Tuner.predict.")
+        tuned, scale = self._tuned_by(method), self._tuner.logit_scale
+        text = self._modified(tuned.text, method)
+        logits, state = method.method.step(state, self._views, text=text, logit_scale=scale)
+        return self._outcome(method, tuned, logits=logits), state
+
+    def _tuned_by(self, method: ResolvedMethod) -> _Tuned:
         key = _key(method)
         if key not in self._tuned:
             self._tuned[key] = self._tune(method)
-        return self._read(method, self._tuned[key])
+        return self._tuned[key]
 
-    def remember(self, method: ResolvedMethod, step: _Step, *, text: Tensor) -> None:
-        """Take over features (C, D) that were computed together with other images'."""
-        self._tuned[_key(method)] = _Tuned(step.point, text, step.weight)
+    def remember(self, method: ResolvedMethod, tuned: _Tuned) -> None:
+        """Take over features that were computed together with other images'."""
+        self._tuned[_key(method)] = tuned
 
     def one_step_methods(self, methods: Sequence[ResolvedMethod]) -> list[ResolvedMethod]:
         """Return the methods, each once, whose features are one step and one pass away."""
         if self._tuner.settings.steps != 1:
             return []
-        found: dict[object, ResolvedMethod] = {}
+        chosen: dict[object, ResolvedMethod] = {}
         for method in methods:
             if method.method.tunes_on_views and method.method.parameter == "context":
-                found.setdefault(_key(method), method)
-        return list(found.values())
+                chosen.setdefault(_key(method), method)
+        return list(chosen.values())
 
-    def first_step(self, method: ResolvedMethod) -> _Step:
-        """Step once from the start, where every gradient is shared."""
-        weight, gradient = self._weight(method), self.entropy_gradient(method.method)
-        if weight:
-            gradient = gradient + weight * self._tuner.regulariser_gradient(method.method)
+    def first_step(self, method: ResolvedMethod) -> tuple[Tensor, float | None, AdamW]:
+        """Step once from the start, where every gradient is shared.
+
+        Returns:
+            The new point, the λ that was used, and the optimiser for further steps.
+        """
+        lambda_, gradient = self._lambda(method), self.entropy_gradient(method.method)
+        if lambda_:
+            gradient = gradient + lambda_ * self._tuner.regulariser_gradient(method.method)
         descent = self._tuner.descent(method)
-        return _Step(descent.step(gradient), weight, descent)
+        return descent.step(gradient), lambda_, descent
 
     def _tune(self, method: ResolvedMethod) -> _Tuned:
         tuner = self._tuner
@@ -342,50 +410,95 @@ class Episode:
             return _Tuned(tuner.prompts.context, tuner.initial_text_features, method.lambda_)
         if method.method.static:
             return tuner.static(method)
-        step, space = self.first_step(method), tuner.space(method.method)
-        point = step.point
+        (point, lambda_, descent), space = self.first_step(method), tuner.space(method.method)
         for _ in range(1, tuner.settings.steps):
             here = space.linearise(point)
             gradient = self._entropy_pullback(here, method.method)
-            if step.weight:
-                pulled = tuner.regulariser_pullback(here, method.method)
-                gradient = gradient + step.weight * pulled
-            point = step.descent.step(gradient)
-        return _Tuned(point, space.encode(point), step.weight)
+            if lambda_:
+                gradient = gradient + lambda_ * tuner.regulariser_pullback(here, method.method)
+            point = descent.step(gradient)
+        return _Tuned(point, space.encode(point), lambda_)
 
-    def _weight(self, method: ResolvedMethod) -> float | None:
-        """Return λ, found for this image where that is asked for."""
-        if method.strength is None or method.lambda_ is not None:
-            return method.lambda_
-        if not method.strength.each:
+    def _lambda(self, method: ResolvedMethod) -> float | None:
+        """Return λ, selected for this image where the rule is per image."""
+        if method.needs_lambda_search and method.auto is not None:
             raise MethodError(
-                f"The lambda of {method.name} is not found yet: use Tuner.with_weights and some "
-                f"pictures, or @auto-each={method.strength.share:g} for one of its own per picture."
+                f"The lambda of {method.name} is not selected yet: use Tuner.select_lambdas with "
+                f"some images, or @auto-each={method.auto.quantile:g} for one per image."
             )
-        return weight_for_share(self.thresholds(method), method.strength.share)
+        if method.auto is None or method.lambda_ is not None:
+            return method.lambda_
+        return lambda_for_quantile(self.thresholds(method), method.auto.quantile)
 
-    def _read(self, method: ResolvedMethod, tuned: _Tuned) -> Outcome:
-        """Predict with tuned text features (C, D): the original view, or many at once."""
-        text, scale = tuned.text, self._tuner.logit_scale
+    def _modified(self, text: Tensor, method: ResolvedMethod) -> Tensor:
         for modifier in method.modifiers:
             if modifier.features is not None:
                 text = modifier.features(text, self._views[0])
-        if method.read_out is None:
-            logits = class_logits(self._views[0], text, logit_scale=scale)
-        else:
-            logits = method.read_out(self._views, text, scale)
+        return text
+
+    def _outcome(self, method: ResolvedMethod, tuned: _Tuned, *, logits: Tensor) -> Outcome:
         for modifier in method.modifiers:
             if modifier.logits is not None:
                 logits = modifier.logits(logits, self._zero_shot)
         probabilities = torch.softmax(logits, dim=-1)
-        refuse_infinite(probabilities, method, weight=tuned.weight)
+        _refuse_infinite(probabilities, method, lambda_=tuned.lambda_)
         of_context = method.method.parameter == "context"
         context = tuned.point if of_context else self._tuner.prompts.context
         return Outcome(
-            method, tuned.weight, logits, probabilities, self._zero_shot, tuned.text, context
+            method, tuned.lambda_, logits, probabilities, self._zero_shot, tuned.text, context
         )
 
 
-def _key(method: ResolvedMethod) -> tuple[str, float | None, float | None, str]:
-    """Say what tells tuned features of one image apart; modifiers that only read do not."""
-    return (method.method.name, method.lambda_, method.learning_rate, str(method.strength))
+def step_method(
+    tuner: Tuner, method: ResolvedMethod, *, views: Tensor, state: Any = None
+) -> tuple[Outcome, Any]:
+    """Run a method that carries state on the next image.
+
+    Args:
+        tuner: model, class list and settings.
+        method: with `Method.is_stateful`.
+        views: (N, D) unit features of the image's views, the original first.
+        state: what the image before returned; None before the first image.
+
+    Returns:
+        The outcome, and the state for the next image. The state that was given stays as it is.
+    """
+    if state is None and method.method.initial is not None:
+        state = method.method.initial(tuner.initial_text_features, logit_scale=tuner.logit_scale)
+    return Episode(tuner, views).step(method, state)
+
+
+def _key(method: ResolvedMethod) -> tuple[object, ...]:
+    """Return what decides the tuned features of one image; modifiers that only read do not."""
+    return (method.method.name, method.lambda_, method.learning_rate, method.auto)
+
+
+def _with_lambda(method: ResolvedMethod, thresholds: list[Tensor] | None) -> ResolvedMethod:
+    if thresholds is None or method.auto is None:
+        return method
+    if not thresholds:
+        raise MethodError(f"{method.name} needs images from which its lambda is selected.")
+    lambda_ = lambda_for_quantile(torch.cat(thresholds), method.auto.quantile)
+    log.info("Selected lambda %g for %s from %d images", lambda_, method.name, len(thresholds))
+    return replace(method, lambda_=lambda_)
+
+
+def _check_views(view_features: Tensor, *, dimensions: int) -> None:
+    if not isinstance(view_features, Tensor):
+        raise MethodError(f"View features must be a tensor, not {short_repr(view_features)}.")
+    shape = tuple(view_features.shape)
+    if view_features.ndim != 2 or shape[1] != dimensions or shape[0] == 0:
+        raise MethodError(f"View features must be (views, {dimensions}), got {shape}.")
+    if not bool(torch.isfinite(view_features).all()):
+        raise MethodError("View features contain numbers that are not finite.")
+
+
+def _refuse_infinite(
+    probabilities: Tensor, method: ResolvedMethod, *, lambda_: float | None
+) -> None:
+    if not bool(torch.isfinite(probabilities).all()):
+        given = "" if lambda_ is None else f" with lambda {lambda_:g}"
+        raise MethodError(
+            f"{method.name}{given} gave probabilities that are not finite: lower lambda or the "
+            "learning rate."
+        )

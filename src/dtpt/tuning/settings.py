@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dtpt.errors import MethodError, short_repr
 from dtpt.methods.base import EntropyReading
 
 
@@ -40,7 +41,7 @@ class TuningSettings(BaseModel):
         Field(
             gt=0,
             le=1,
-            description="Share of the views that is kept, the most confident ones "
+            description="Fraction of the views that is kept, the most confident ones "
             "(0.1 of 64 is 6 views).",
         ),
     ] = 0.1
@@ -51,3 +52,12 @@ class TuningSettings(BaseModel):
             "entropies, as the paper's equation 1 is printed."
         ),
     ] = "of-mean"
+
+
+def checked_settings(settings: object) -> TuningSettings:
+    """Return the settings; the defaults for None."""
+    if settings is None:
+        return TuningSettings()
+    if not isinstance(settings, TuningSettings):
+        raise MethodError(f"settings must be TuningSettings, not {short_repr(settings)}.")
+    return settings

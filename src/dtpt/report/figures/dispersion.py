@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis.results import DispersionScatter
-from dtpt.methods import method_title
+from dtpt.methods import method_title, parse_label
 from dtpt.report.figures.style import add_legend_beside, looks_for, new_figure, tidy
 
 
@@ -17,7 +17,7 @@ def dispersion_figure(scatter: DispersionScatter, *, title: str = "") -> tuple[F
     """
     figure = new_figure(4.8, 3.5)
     axes = figure.subplots()
-    names = [point.label.partition("@")[0] for point in scatter.points]
+    names = [parse_label(point.label).name for point in scatter.points]
     looks = looks_for((name, None) for name in names)
     for name in dict.fromkeys(names):
         mine = [p for p, other in zip(scatter.points, names, strict=True) if other == name]

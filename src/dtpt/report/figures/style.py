@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from dtpt.methods import method_look
+from dtpt.methods import method_look, parse_label
 
 INK = "#1b1f24"
 RULE = "#c6cbd2"
@@ -90,7 +90,7 @@ def looks_for(variants: Iterable[tuple[str, float | None]]) -> dict[Variant, Ser
 
 def _stem(method: str) -> str:
     """Return the method in a name with modifiers."""
-    return method.partition("@")[0].partition("+")[0]
+    return parse_label(method).base
 
 
 def _own_look(stem: str, unknown: Sequence[str]) -> Series:

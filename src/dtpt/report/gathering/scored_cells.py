@@ -9,12 +9,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.methods import method_title
+from dtpt.methods import method_label, method_title
 from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.runs.reading import Run
 from dtpt.runs.rows import Columns
 from dtpt.runs.shards import MAIN_STORE
-from dtpt.runs.spec import DatasetSpec, RunSpec, method_label
+from dtpt.runs.spec import DatasetSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
 
 RECORD = (

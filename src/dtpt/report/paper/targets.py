@@ -16,6 +16,7 @@ from dtpt.data.named_sets import catalog_entry
 from dtpt.data.paths import data_root as resolve_root
 from dtpt.data.places import expected_places
 from dtpt.errors import ReportError, UnknownName
+from dtpt.methods import parse_label
 
 Kind = Literal["eval", "analysis", "drawing"]
 
@@ -166,7 +167,7 @@ def _chosen_methods(planned: Sequence[str], wanted: Sequence[str]) -> tuple[str,
     """
     found: list[str] = []
     for name in wanted:
-        found += [own for own in planned if name in (own, own.partition("@")[0])] or [name]
+        found += [own for own in planned if name in (own, parse_label(own).name)] or [name]
     return tuple(dict.fromkeys(found))
 
 

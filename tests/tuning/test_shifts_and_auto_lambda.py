@@ -1,4 +1,4 @@
-"""A tuned shift of the text features, and weights found from unlabelled pictures."""
+"""A tuned shift of the text features, and λ selected from unlabelled images."""
 
 import copy
 import pickle
@@ -11,8 +11,8 @@ from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.tpt import marginal_entropy, select_confident
-from dtpt.tuning import Tuner, TuningSettings, views_needed
-from dtpt.tuning.strength import share_won, sign_thresholds, weight_for_share
+from dtpt.tuning import Episode, Tuner, TuningSettings, views_needed
+from dtpt.tuning.engine import fraction_won, lambda_for_quantile, sign_thresholds
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing"]
 SHIFTED = [name for name, method in METHODS.items() if method.parameter == "shift"]
@@ -66,7 +66,7 @@ def test_a_shift_never_touches_the_text_tower(tuner, monkeypatch):
     expected = tuner.predict(views, [resolve_method("d-tps")])[0].probabilities
 
     def broken(*_):
-        raise AssertionError("the text tower was asked")
+        raise AssertionError("the text tower was used")
 
     monkeypatch.setattr(tuner.encoder, "encode", broken)
     monkeypatch.setattr(tuner.encoder, "linearise", broken)
@@ -120,63 +120,66 @@ def test_thresholds_are_where_the_sign_turns():
     assert found[0] == 0
     assert found[1:3].tolist() == [2.0, 3.0]
     assert torch.isinf(found[4])
-    for weight in (0.5, 2.5, 3.5):
-        signs = (entropy + weight * regulariser).sign()[:4]
+    for lambda_ in (0.5, 2.5, 3.5):
+        signs = (entropy + lambda_ * regulariser).sign()[:4]
         won = int((signs == regulariser.sign()[:4]).sum())
-        assert share_won(found[:4], weight) == won / 4
+        assert fraction_won(found[:4], lambda_) == won / 4
 
 
 @pytest.mark.parametrize("name", ["c-tpt", "o-tpt", "d-tpt", "d-tpt:aligned", "d-tps", "c-tps"])
-@pytest.mark.parametrize("share", [0.6, 0.9, 0.98])
-def test_a_weight_for_each_picture_wins_the_share_it_promises(tuner, name, share):
-    method = resolve_method(f"{name}@auto-each={share}")
+@pytest.mark.parametrize("quantile", [0.6, 0.9, 0.98])
+def test_a_lambda_per_image_wins_its_fraction_of_signs(tuner, name, quantile):
+    method = resolve_method(f"{name}@auto-each={quantile}")
     views = views_of(7)
     (outcome,) = tuner.predict(views, [method])
     pulled = tuner.regulariser_gradient(method.method)
-    entropy = tuner.entropy_gradient(views, method.method)
+    entropy = Episode(tuner, views).entropy_gradient(method.method)
     total = entropy + outcome.lambda_ * pulled
     won = float((total.sign() == pulled.sign()).double().mean())
-    assert won >= share - 1e-9
+    assert won >= quantile - 1e-9
     if outcome.lambda_ > 0:  # otherwise more signs agree by themselves
-        assert won <= share + 2 / total.numel()
+        assert won <= quantile + 2 / total.numel()
     (fixed,) = tuner.predict(views, [resolve_method(f"{name}@{outcome.lambda_!r}")])
     assert torch.equal(outcome.probabilities, fixed.probabilities)
 
 
-def test_a_weight_for_a_class_list_wins_its_share_on_average(tuner):
-    pictures = [views_of(seed) for seed in range(8)]
-    (method,) = tuner.with_weights([resolve_method("d-tpt@auto=0.8")], pictures)
+def test_a_lambda_for_a_class_list_wins_its_fraction_on_average(tuner):
+    images = [views_of(seed) for seed in range(8)]
+    (method,) = tuner.select_lambdas([resolve_method("d-tpt@auto=0.8")], images)
     assert method.name == "d-tpt@auto=0.8"
     pulled = tuner.regulariser_gradient(method.method)
-    shares = []
-    for views in pictures:
-        total = tuner.entropy_gradient(views, method.method) + method.lambda_ * pulled
-        shares.append(float((total.sign() == pulled.sign()).double().mean()))
-    assert sum(shares) / 8 == pytest.approx(0.8, abs=0.01)
-    assert tuner.predict(pictures[0], [method])[0].lambda_ == method.lambda_
+    fractions = []
+    for views in images:
+        gradient = Episode(tuner, views).entropy_gradient(method.method)
+        total = gradient + method.lambda_ * pulled
+        fractions.append(float((total.sign() == pulled.sign()).double().mean()))
+    assert sum(fractions) / 8 == pytest.approx(0.8, abs=0.01)
+    assert tuner.predict(images[0], [method])[0].lambda_ == method.lambda_
 
 
-def test_a_weight_that_is_not_found_yet_is_refused_with_the_remedy(tuner):
+def test_a_lambda_that_is_not_selected_yet_is_refused_with_the_remedy(tuner):
     with pytest.raises(MethodError, match="auto-each"):
         tuner.predict(views_of(1), [resolve_method("d-tpt@auto")])
-    with pytest.raises(MethodError, match="needs pictures"):
-        tuner.with_weights([resolve_method("d-tpt@auto")], [])
+    with pytest.raises(MethodError, match="needs images"):
+        tuner.select_lambdas([resolve_method("d-tpt@auto")], [])
 
 
-def test_no_regulariser_gradient_needs_no_weight():
-    assert weight_for_share(torch.full((4,), torch.inf), 0.9) == 0.0
+def test_no_regulariser_gradient_needs_no_lambda():
+    assert lambda_for_quantile(torch.full((4,), torch.inf), 0.9) == 0.0
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
 @pytest.mark.parametrize("template", ["a photo of a {}.", "a {}, a type of pet."])
-def test_pictures_that_share_a_forward_pass_get_the_same_answers(make_clip, template, dtype, close):
+def test_images_that_share_a_forward_pass_get_the_same_predictions(
+    make_clip, template, dtype, close
+):
     model = make_clip(dtype=dtype)
     tuner = Tuner(model, PromptSet.build(model, NAMES, template=template))
     names = ["tpt", "d-tpt", "c-tpt@3", "d-tpt+sals", "zero-shot", "tps"]
     methods = [resolve_method(name) for name in names]
-    pictures = [views_of(seed, dtype) for seed in range(4)]
-    together = tuner.predict_many(pictures, methods)
-    for views, outcomes in zip(pictures, together, strict=True):
+    images = [views_of(seed, dtype) for seed in range(4)]
+    together = tuner.predict_many(images, methods)
+    for views, outcomes in zip(images, together, strict=True):
         for one, other in zip(tuner.predict(views, methods), outcomes, strict=True):
             torch.testing.assert_close(one.probabilities, other.probabilities, rtol=0, atol=close)
             assert one.lambda_ == other.lambda_
@@ -192,7 +195,7 @@ def test_a_tuner_can_be_copied_after_use(make_clip, copied):
         assert torch.equal(one.probabilities, other.probabilities)
 
 
-def test_a_weight_beyond_all_numbers_is_refused_instead_of_answered(tiny_clip):
+def test_a_lambda_beyond_all_numbers_is_refused(tiny_clip):
     tuner = Tuner(tiny_clip, PromptSet.build(tiny_clip, NAMES))
     with pytest.raises(MethodError, match="lower lambda"):
         tuner.predict(views_of(1, torch.float32), [resolve_method("d-tpt@1e308")])

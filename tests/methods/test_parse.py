@@ -3,14 +3,28 @@
 import subprocess
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 import torch
 
 import dtpt
 from dtpt.errors import MethodError, UnknownName
-from dtpt.methods import METHODS, PAPER_METHODS, known_methods, regularised, resolve_method
+from dtpt.methods import (
+    METHODS,
+    PAPER_METHODS,
+    AutoLambda,
+    Method,
+    expand_views,
+    known_methods,
+    method_label,
+    method_title,
+    parse_label,
+    regularised,
+    resolve_method,
+)
 from dtpt.methods.dominant import dominant_dimension, replace_by_mean
+from dtpt.methods.mean_views import FRACTIONS
 from dtpt.methods.posthoc import scale_to_zero_shot_range
 
 
@@ -138,7 +152,7 @@ def test_sals_gives_the_zero_shot_range_and_keeps_the_order():
 
 
 @pytest.mark.parametrize(
-    ("spec", "name", "share", "each"),
+    ("spec", "name", "quantile", "each"),
     [
         ("d-tpt@auto", "d-tpt@auto=0.9", 0.9, False),
         ("c-tpt+sals@auto=0.75", "c-tpt+sals@auto=0.75", 0.75, False),
@@ -146,11 +160,13 @@ def test_sals_gives_the_zero_shot_range_and_keeps_the_order():
         ("d-tps:aligned@auto-each=0.5", "d-tps:aligned@auto-each=0.5", 0.5, True),
     ],
 )
-def test_a_strength_is_part_of_the_name_and_resolves_to_itself(spec, name, share, each):
-    found = resolve_method(spec)
-    assert (found.name, found.lambda_) == (name, None)
-    assert (found.strength.share, found.strength.each) == (share, each)
-    assert resolve_method(found.name) == found
+def test_a_lambda_rule_is_part_of_the_name_and_resolves_to_itself(spec, name, quantile, each):
+    resolved = resolve_method(spec)
+    assert (resolved.name, resolved.lambda_, resolved.label) == (name, None, name)
+    assert resolved.auto == AutoLambda(quantile, each)
+    assert resolved.needs_lambda_search is not each
+    assert replace(resolved, lambda_=3.0).label == name
+    assert resolve_method(resolved.name) == resolved
 
 
 def test_learning_rates_come_from_the_modifier_then_the_method_then_the_settings():
@@ -180,15 +196,107 @@ def test_importing_the_methods_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_share_of_views_is_chosen_on_labelled_rows_only():
-    with pytest.raises(MethodError, match="chosen on labelled rows"):
+def test_the_fraction_of_views_is_selected_on_labelled_rows_only():
+    with pytest.raises(MethodError, match="calibrate"):
         resolve_method("tpt+views=auto")
 
 
-def test_a_run_takes_all_shares_of_views():
-    from dtpt.methods.mean_views import SHARES
-    from dtpt.runs.setup import expand_methods
+def test_a_name_with_automatic_views_means_every_fraction():
+    names = expand_views("d-tpt+views=auto+sals@1e-3")
+    assert names == tuple(f"d-tpt+views={fraction:g}+sals@1e-3" for fraction in FRACTIONS)
+    assert expand_views("tpt+views=0.3@7") == ("tpt+views=0.3@7",)
 
-    found = expand_methods(["zero-shot", "d-tpt+views=auto@7"], [], protocol="fine-grained")
-    assert [method.name for method in found[1:]] == [f"d-tpt+views={s:g}" for s in SHARES]
-    assert {method.lambda_ for method in found[1:]} == {7.0}
+
+@pytest.mark.parametrize(
+    ("text", "base", "modifiers", "rule", "name"),
+    [
+        ("tpt", "tpt", (), "", "tpt"),
+        ("d-tpt@1e5", "d-tpt", (), "1e5", "d-tpt"),
+        ("c-tpt+sals+ts=2@auto=0.5", "c-tpt", ("sals", "ts=2"), "auto=0.5", "c-tpt+sals+ts=2"),
+        ("d-tpt:aligned-static+no-tdd", "d-tpt:aligned-static", ("no-tdd",), "", None),
+        ("unknown@x", "unknown", (), "x", "unknown"),
+        ("", "", (), "", ""),
+    ],
+)
+def test_every_text_has_parts_and_they_make_the_text_again(text, base, modifiers, rule, name):
+    parsed = parse_label(text)
+    assert (parsed.base, parsed.modifiers, parsed.rule) == (base, modifiers, rule)
+    assert parsed.name == (text if name is None else name)
+    assert str(parsed) == text
+
+
+def test_lambda_is_added_replaced_and_removed():
+    parsed = parse_label("d-tpt+sals")
+    assert str(parsed.with_lambda(1e6)) == "d-tpt+sals@1000000"
+    assert str(parsed.with_lambda(AutoLambda(0.8))) == "d-tpt+sals@auto=0.8"
+    assert str(parse_label("d-tpt@0.12345678901234").with_modifier("sals")) == (
+        "d-tpt+sals@0.12345678901234"
+    )
+    assert str(parse_label("d-tpt@7").with_lambda("")) == "d-tpt"
+
+
+def test_the_fraction_of_views_is_read_and_removed():
+    parsed = parse_label("d-tpt+views=0.25+sals@7")
+    assert (parsed.views, str(parsed.without_views())) == (0.25, "d-tpt+sals@7")
+    assert parse_label("d-tpt").views is None
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "lambda_", "expected"),
+    [
+        ("d-tpt", "d-tpt", 1e5, True),
+        ("d-tpt", "d-tpt+sals", 1e5, False),
+        ("d-tpt", "d-tpt@auto=0.9", None, False),
+        ("d-tpt@1e5", "d-tpt", 100000.0, True),
+        ("d-tpt@1e5", "d-tpt", 1e6, False),
+        ("d-tpt@auto", "d-tpt@auto=0.9", None, True),
+        ("d-tpt@auto=0.90", "d-tpt@auto=0.9", None, True),
+        ("d-tpt@auto", "d-tpt@auto=0.8", None, False),
+        ("d-tpt@auto", "d-tpt", 1e5, False),
+        ("d-tpt@auto", "d-tpt@auto-each=0.9", None, False),
+        ("tpt+views=auto", "tpt+views=0.3", None, True),
+        ("tpt+views=auto", "tpt", None, False),
+        ("tpt+views=auto", "c-tpt+views=0.3", 50.0, False),
+        ("d-tpt+views=auto@auto", "d-tpt+views=0.02@auto=0.9", None, True),
+        ("d-tpt+views=auto@7", "d-tpt+views=0.02", 8.0, False),
+    ],
+)
+def test_a_label_matches_the_cells_that_it_means(label, name, lambda_, expected):
+    assert parse_label(label).matches(name, lambda_) is expected
+
+
+@pytest.mark.parametrize("label", ["d-tpt@x", "d-tpt@automatic", "d-tpt@auto=2"])
+def test_a_label_with_an_invalid_rule_matches_nothing_silently(label):
+    with pytest.raises(MethodError):
+        parse_label(label).matches("d-tpt", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "label"),
+    [("tpt", "tpt"), ("d-tpt", "d-tpt@100000"), ("c-tpt+sals@2.5", "c-tpt+sals@2.5")],
+)
+def test_a_label_resolves_to_the_same_method(spec, label):
+    resolved = resolve_method(spec)
+    assert resolved.label == method_label(resolved.name, resolved.lambda_) == label
+    assert resolve_method(label) == resolved
+
+
+@pytest.mark.parametrize(
+    ("name", "lambda_", "title"),
+    [
+        ("d-tpt@1e6", None, "D-TPT (λ = 10⁶)"),
+        ("d-tpt", 3e5, "D-TPT (λ = 3·10⁵)"),
+        ("d-tpt@auto-each=0.8", None, "D-TPT (λ auto for each image, 80 % of signs)"),
+        ("tpt+unknown", None, "TPT +unknown"),
+        ("d-tpt@x", None, "D-TPT (λ x)"),
+    ],
+)
+def test_titles(name, lambda_, title):
+    assert method_title(name, lambda_) == title
+
+
+def test_a_method_with_half_a_state_is_refused():
+    with pytest.raises(MethodError, match="initial"):
+        Method("half", "", parameter="nothing", step=lambda *_, **__: None)
+    with pytest.raises(MethodError, match="read_out"):
+        Method("both", "", initial=list, step=list, read_out=list)
