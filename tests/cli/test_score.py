@@ -12,8 +12,11 @@ import pytest
 from dtpt.cli.score import score
 from dtpt.errors import MetricError
 from dtpt.metrics import (
+    Bootstrap,
+    CalibrationReport,
+    Conventions,
+    Predictions,
     calibration_report,
-    calibration_report_from_confidence,
     prediction_files,
 )
 
@@ -52,7 +55,8 @@ def test_csv_of_confidences_gives_the_numbers_of_the_api(tmp_path, capsys, confi
     confidence, correct = confidences
     columns = {"id": [f"image {i}" for i in range(120)], "confidence": confidence.tolist()}
     path = write_csv(tmp_path / "a.csv", columns | {"correct": correct.tolist()})
-    expected = calibration_report_from_confidence(confidence, correct, bins=15)
+    made = Predictions.from_confidence(confidence, correct)
+    expected = CalibrationReport.of(made, Conventions(bins=15))
     assert scored(capsys, path, bins=15) == json.loads(expected.model_dump_json())
 
 
@@ -81,7 +85,7 @@ def test_probabilities_from_every_kind_of_file(tmp_path, capsys, predictions, ki
         )
         pq.write_table(pa.table(columns | {"label": labels.tolist()}), path)
     found = scored(capsys, path, bootstrap=50, seed=3)
-    expected = calibration_report(probabilities, labels, resamples=50, seed=3)
+    expected = calibration_report(probabilities, labels, bootstrap=Bootstrap(resamples=50, seed=3))
     assert found == json.loads(expected.model_dump_json())
 
 
@@ -146,10 +150,10 @@ def test_diagram_is_written_and_the_same_each_time(
         ("confidence,score\n0.5,1\n", "needs the columns confidence and correct"),
         ("confidence,confidence\n0.5,1\n", "occurs twice"),
         ("p0,p2,label\n0.5,0.5,1\n", "p1 is missing"),
-        ("p0,p1,label\n0.5,0.5,0.5\n", "line 2, column label: 0.5"),
+        ("p0,p1,label\n0.5,0.5,0.5\n", "line 2: column label: 0.5"),
         ("p0,p1,label\n0.5,0.5,0\n0.5,0.5,2\n", r"line 3: labels\[1\] is 2"),
         ("p0,p1,label\n0.5,0.5,0\n0.5,0.2,1\n", r"line 3: probabilities\[1\] sums to 0.7"),
-        ('confidence,correct\n"0.5,true\n', "no readable CSV"),
+        ('confidence,correct\n"0.5,true\n', "not a readable CSV"),
     ],
 )
 def test_bad_csv_files_are_named_with_line_and_column(tmp_path, text, message) -> None:
@@ -165,7 +169,7 @@ def test_files_of_noise_and_missing_files_are_refused(tmp_path, suffix) -> None:
     with pytest.raises(MetricError, match=r"noise.*cannot be read"):
         score(path)
     path.write_bytes(bytes(range(128, 256)) * 4)
-    with pytest.raises(MetricError, match=r"noise.*no readable"):
+    with pytest.raises(MetricError, match=r"noise.*not a readable"):
         score(path)
 
 
@@ -229,7 +233,7 @@ def test_endless_lines_and_lying_headers_are_refused(tmp_path, monkeypatch) -> N
     np.savez(tmp_path / "lie.npz", confidence=np.zeros(7777), correct=np.zeros(7777))
     lie = (tmp_path / "lie.npz").read_bytes().replace(b"(7777,)", b"(9**9,)")
     (tmp_path / "lie.npz").write_bytes(lie)
-    with pytest.raises(MetricError, match=r"lie\.npz: is no readable NPZ"):
+    with pytest.raises(MetricError, match=r"lie\.npz: is not a readable NPZ"):
         score(tmp_path / "lie.npz")
 
 

@@ -1,7 +1,7 @@
 """Measure the metrics: `OMP_NUM_THREADS=1 python tests/metrics/bench_metrics.py`.
 
 Prints processor seconds, the best of some; judges nothing. The aims: a full report of 50,000
-samples in 0.2 s, and 8 methods compared on 10,000 pictures in well under a minute.
+samples in 0.2 s, and 8 methods compared on 10,000 images in well under a minute.
 """
 
 import time
@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dtpt.metrics import (
+    CalibrationReport,
     Predictions,
     binomial_upper_bounds,
     bootstrap_intervals,
@@ -17,7 +18,6 @@ from dtpt.metrics import (
     compare_table,
     fit_temperature,
     pool,
-    report_of,
 )
 
 SAMPLES = 50_000
@@ -58,13 +58,13 @@ def comparison_seconds(rng: np.random.Generator) -> None:
     }
     pairs = [(f"m{k}", "m0") for k in range(1, 8)]
     seconds = best_seconds(lambda: compare_table(methods, pairs, generator=rng), times=2)
-    print(f"8 methods on 10,000 pictures, 8 metrics, 1,000 resamples: {seconds:.2f} s")
+    print(f"8 methods on 10,000 images, 7 metrics, 1,000 resamples: {seconds:.2f} s")
 
 
 def main() -> None:
     rng = np.random.default_rng(0)
     report_seconds(rng)
-    seconds = best_seconds(lambda: report_of(method(rng, SAMPLES)), times=5)
+    seconds = best_seconds(lambda: CalibrationReport.of(method(rng, SAMPLES)), times=5)
     print(f"report without probabilities: {seconds:.3f} s")
     made = method(rng, SAMPLES)
     seconds = best_seconds(lambda: bootstrap_intervals(made, generator=rng), times=1)

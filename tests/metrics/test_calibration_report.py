@@ -10,7 +10,13 @@ import pytest
 
 from dtpt import metrics
 from dtpt.errors import MetricError
-from dtpt.metrics import calibration_report, calibration_report_from_confidence
+from dtpt.metrics import (
+    Bootstrap,
+    CalibrationReport,
+    Conventions,
+    Predictions,
+    calibration_report,
+)
 
 
 @pytest.fixture
@@ -22,7 +28,9 @@ def predictions() -> tuple[np.ndarray, np.ndarray]:
 def test_report_holds_what_the_single_metrics_give(predictions) -> None:
     probabilities, labels = predictions
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    report = calibration_report(probabilities, labels, bins=10, aece_bins=15)
+    report = calibration_report(
+        probabilities, labels, conventions=Conventions(bins=10, aece_bins=15)
+    )
     assert report.n == 200
     assert report.accuracy == metrics.accuracy(correct)
     assert report.ece == metrics.ece(confidence, correct, bins=10)
@@ -34,7 +42,7 @@ def test_report_holds_what_the_single_metrics_give(predictions) -> None:
     assert report.classwise_ece == metrics.classwise_ece(probabilities, labels, bins=10)
     assert report.brier == metrics.brier(probabilities, labels)
     assert report.nll == metrics.nll(probabilities, labels)
-    assert report.floor == metrics.ece_floor(confidence, bins=10)
+    assert report.floor == metrics.calibrated_ece(confidence, bins=10).mean
     assert report.ece_above_floor == report.ece - report.floor
     assert report.mean_confidence == confidence.mean()
     assert report.signed_gap == confidence.mean() - correct.mean()
@@ -45,50 +53,44 @@ def test_report_holds_what_the_single_metrics_give(predictions) -> None:
     assert report.top_brier_refinement == parts.refinement
 
 
-def test_brier_and_nll_equal_their_definitions(predictions) -> None:
-    probabilities, labels = predictions
-    squares = ((probabilities - np.eye(5)[labels]) ** 2).sum(axis=1)
-    logs = [math.log(row[k]) for row, k in zip(probabilities, labels, strict=True)]
-    assert metrics.brier(probabilities, labels) == pytest.approx(squares.mean(), abs=1e-14)
-    assert metrics.nll(probabilities, labels) == pytest.approx(-np.mean(logs), abs=1e-12)
-
-
-def test_a_zero_probability_of_the_label_costs_the_floor_or_infinity() -> None:
-    assert metrics.nll([[1.0, 0.0]], [1]) == pytest.approx(-math.log(1e-12))
-    assert metrics.nll([[1.0, 0.0]], [1], floor=0) == math.inf
-    with pytest.raises(MetricError, match="floor"):
-        metrics.nll([[1.0, 0.0]], [1], floor=2)
-
-
 def test_confidence_only_report_leaves_out_what_needs_all_probabilities(predictions) -> None:
     full = calibration_report(*predictions)
-    part = calibration_report_from_confidence(*metrics.confidence_and_correct(*predictions))
+    probabilities, labels = predictions
+    pair = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    part = CalibrationReport.of(Predictions.from_confidence(*pair))
     assert full.metrics.keys() - part.metrics.keys() == {"brier", "nll", "classwise_ece"}
     assert not hasattr(part, "nll")
     assert part.metrics.items() <= full.metrics.items()
 
 
 def test_intervals_are_seeded_and_surround_every_metric(predictions) -> None:
-    first, again = (calibration_report(*predictions, resamples=200, seed=4) for _ in range(2))
+    first, again, other = (
+        calibration_report(*predictions, bootstrap=Bootstrap(resamples=200, seed=seed))
+        for seed in (4, 4, 5)
+    )
     assert first == again
-    assert first.intervals != calibration_report(*predictions, resamples=200, seed=5).intervals
+    assert first.intervals != other.intervals
     for name, interval in first.intervals.items():
         assert interval.low < first.metrics[name] < interval.high
 
 
 def test_level_sets_the_width_of_the_intervals(predictions) -> None:
-    wide, narrow = (calibration_report(*predictions, resamples=200, level=x) for x in (0.95, 0.5))
+    wide, narrow = (
+        calibration_report(*predictions, bootstrap=Bootstrap(resamples=200, level=level))
+        for level in (0.95, 0.5)
+    )
     assert wide.intervals["nll"].low < narrow.intervals["nll"].low
 
 
 def test_no_interval_is_given_for_conventions_the_resampling_does_not_know(predictions) -> None:
-    report = calibration_report(*predictions, resamples=20, drop_smallest=True, aurc_ties="stable")
-    default = calibration_report(*predictions, resamples=20)
+    few, unknown = Bootstrap(resamples=20), Conventions(drop_smallest=True, aurc_ties="stable")
+    report = calibration_report(*predictions, conventions=unknown, bootstrap=few)
+    default = calibration_report(*predictions, bootstrap=few)
     assert default.intervals.keys() - report.intervals.keys() == {"aece", "aurc", "augrc"}
 
 
 def test_report_is_frozen_and_survives_json(predictions) -> None:
-    report = calibration_report(*predictions, resamples=20)
+    report = calibration_report(*predictions, bootstrap=Bootstrap(resamples=20))
     with pytest.raises(ValueError, match="frozen"):
         report.ece = 0.0
     assert metrics.CalibrationReport.model_validate_json(report.model_dump_json()) == report
@@ -150,28 +152,27 @@ def test_bad_predictions_are_named(probabilities, labels, message: str) -> None:
 )
 def test_bad_confidences_are_named(confidence, correct, message: str) -> None:
     with pytest.raises(MetricError, match=message):
-        calibration_report_from_confidence(confidence, correct)
+        Predictions.from_confidence(confidence, correct)
 
 
 def test_rounding_beyond_one_is_clipped_into_the_last_bin() -> None:
-    report = calibration_report_from_confidence([1 + 1e-7, 1.0], [True, True])
-    assert report.ece == 0
+    assert metrics.ece([1 + 1e-7, 1.0], [True, True]) == 0
 
 
 @pytest.mark.parametrize("bins", [0, -1, 10_001, 1_000_000_000, 2.5])
 def test_impossible_numbers_of_bins_are_refused(bins: int) -> None:
     with pytest.raises(MetricError, match="bins"):
-        calibration_report([[0.5, 0.5]], [0], bins=bins)
+        Conventions(bins=bins)
     with pytest.raises(MetricError, match="bins"):
-        calibration_report([[0.5, 0.5]], [0], aece_bins=bins)
+        Conventions(aece_bins=bins)
 
 
 def test_negative_resamples_are_refused() -> None:
     with pytest.raises(MetricError, match="resamples"):
-        calibration_report([[0.5, 0.5]], [0], resamples=-1)
+        calibration_report([[0.5, 0.5]], [0], bootstrap=Bootstrap(resamples=-1))
 
 
-def test_metrics_need_neither_torch_nor_scipy() -> None:
+def test_importing_metrics_loads_neither_torch_nor_scipy() -> None:
     code = "import sys, dtpt.metrics; print({'torch', 'scipy', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -1,4 +1,4 @@
-"""The floor of the ECE: what a perfectly calibrated model shows by chance."""
+"""The noise floor of the ECE: what a perfectly calibrated model shows."""
 
 import itertools
 import math
@@ -9,11 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtpt.errors import MetricError
-from dtpt.metrics import calibrated_band, calibrated_ece, ece, ece_floor, poisson_binomial
-from dtpt.metrics.poisson_binomial import absolute_deviation, success_distribution
+from dtpt.metrics import calibrated_band, calibrated_ece, ece, floor
+from dtpt.metrics.floor import success_distribution
 
 cheap = settings(max_examples=200, deadline=None, database=None)
 SIZES = (64, 512, 5_000)
+
+
+def ece_floor(confidence, **conventions) -> float:
+    return calibrated_ece(confidence, **conventions).mean
 
 
 def all_outcomes(probabilities: list[float]) -> list[tuple[tuple[bool, ...], float]]:
@@ -52,20 +56,19 @@ def test_distribution_of_many_successes_is_that_of_one_trial_after_the_other() -
         slow = np.convolve(slow, [1 - p, p])
     assert success_distribution(chances) == pytest.approx(slow, abs=1e-14)
     distance = np.abs(np.arange(701) - chances.sum())
-    assert absolute_deviation(chances).mean == pytest.approx(slow @ distance, rel=1e-12)
+    assert 700 * ece_floor(chances, bins=1) == pytest.approx(slow @ distance, rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (50, 0.01), (1, 1)])
 def test_large_bins_stay_within_the_stated_error(monkeypatch, shape: tuple[float, float]) -> None:
     chances = np.random.default_rng(1).beta(*shape, size=3_000)
-    exact = absolute_deviation(chances)
-    monkeypatch.setattr(poisson_binomial, "MOST_EXACT", 1_000)
-    rough = absolute_deviation(chances)
+    exact = 3_000 * ece_floor(chances, bins=1)
+    monkeypatch.setattr(floor, "MOST_EXACT", 1_000)
+    rough = 3_000 * ece_floor(chances, bins=1)
     p, q = chances, 1 - chances
     bound = (p * q * (p**2 + q**2)).sum() / (p * q).sum()
     assert bound <= 1
-    assert 0 < abs(rough.mean - exact.mean) <= bound
-    assert rough.second == exact.second
+    assert 0 < abs(rough - exact) <= bound
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -126,7 +129,7 @@ def test_band_holds_ninety_percent_of_calibrated_models_in_every_bin() -> None:
 def test_band_of_large_bins_is_normal(monkeypatch) -> None:
     confidence = np.random.default_rng(0).uniform(0.5, 1, size=2_000)
     exact = calibrated_band(confidence, 2)
-    monkeypatch.setattr(poisson_binomial, "MOST_EXACT", 100)
+    monkeypatch.setattr(floor, "MOST_EXACT", 100)
     rough = calibrated_band(confidence, 2)
     assert rough.low[1] == pytest.approx(exact.low[1], abs=1.5 / 2_000)
     assert rough.high[1] == pytest.approx(exact.high[1], abs=1.5 / 2_000)

@@ -10,13 +10,13 @@ from dtpt.errors import MetricError
 from dtpt.metrics import (
     METRICS,
     Bootstrap,
+    CalibrationReport,
     Conventions,
     Metric,
     Predictions,
     compare_table,
     metrics_with,
     pool,
-    report_of,
     score,
 )
 
@@ -38,7 +38,7 @@ def sure_fraction(monkeypatch) -> str:
 
 def test_an_added_mean_has_intervals_and_comparisons(sure_fraction) -> None:
     made = Predictions.from_confidence([0.9, 0.8, 0.6, 0.2], [1, 1, 0, 0])
-    report = report_of(made, bootstrap=Bootstrap(resamples=200))
+    report = CalibrationReport.of(made, bootstrap=Bootstrap(resamples=200))
     interval = report.intervals[sure_fraction]
     assert interval.low < report.metrics[sure_fraction] == 0.75 < interval.high
     methods = {"a": pool({"x": [made]}), "b": pool({"x": [made]})}

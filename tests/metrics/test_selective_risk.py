@@ -50,8 +50,8 @@ def test_sample_order_does_not_matter_when_ties_are_averaged(pairs: Pairs, rando
 
 
 def test_stable_ties_keep_input_order() -> None:
-    assert aurc([0.5, 0.5], [True, False], ties="stable") == 0.25
-    assert aurc([0.5, 0.5], [False, True], ties="stable") == 0.75
+    assert risk_coverage_curve([0.5, 0.5], [True, False], ties="stable").aurc == 0.25
+    assert risk_coverage_curve([0.5, 0.5], [False, True], ties="stable").aurc == 0.75
 
 
 @cheap
@@ -109,4 +109,4 @@ def test_curve_ends_at_the_error_rate_with_full_coverage() -> None:
 
 def test_unknown_tie_rule_is_refused() -> None:
     with pytest.raises(MetricError, match="ties"):
-        aurc([0.5], [True], ties="first")  # type: ignore[arg-type]
+        risk_coverage_curve([0.5], [True], ties="first")  # type: ignore[arg-type]

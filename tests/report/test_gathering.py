@@ -7,7 +7,7 @@ import pytest
 from handmade import TUNING, dataset, random_says, write_run
 
 from dtpt.errors import DtptError, ReportError, RunError
-from dtpt.metrics import calibration_report_from_confidence
+from dtpt.metrics import CalibrationReport, Predictions
 from dtpt.report import Contender, gather, write_report
 from dtpt.report.tables import family_table
 
@@ -26,7 +26,7 @@ def test_cells_hold_all_rows_and_metrics_from_them(tmp_path: Path) -> None:
     cell = condition.cells["pets", TPT, 3]
     assert cell.confidence.tolist() == pytest.approx([0.6, 0.65, 0.7, 0.75, 0.8])
     assert cell.correct.tolist() == [True, False, True, False, True]
-    expected = calibration_report_from_confidence(cell.confidence, cell.correct)
+    expected = CalibrationReport.of(Predictions.from_confidence(cell.confidence, cell.correct))
     for name in ("accuracy", "ece", "aece", "mce", "aurc"):
         assert cell.metric(name) == pytest.approx(getattr(expected, name), abs=1e-15)
 

@@ -57,12 +57,12 @@ def score(server, text: str, query: str = ""):
 
 
 def test_a_csv_is_scored_like_the_command_line_does(server, tmp_path):
-    from dtpt.metrics import calibration_report_from_confidence
+    from dtpt.metrics import CalibrationReport, Predictions
 
     rows = [(0.05 + 0.9 * (n % 97) / 97, n % 3 == 0) for n in range(300)]
     text = "confidence,correct\n" + "\n".join(f"{c},{r}" for c, r in rows)
     status, answer = score(server, text)
-    expected = calibration_report_from_confidence(*zip(*rows, strict=True))
+    expected = CalibrationReport.of(Predictions.from_confidence(*zip(*rows, strict=True)))
     values = {metric["key"]: metric["value"] for metric in answer["metrics"]}
     assert (status, answer["count"]) == (200, 300)
     for key in ("accuracy", "ece", "floor", "aurc"):

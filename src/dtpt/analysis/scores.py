@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dtpt.analysis.results import MethodScore, WithoutDominant
 from dtpt.methods import method_label
-from dtpt.metrics import calibration_report_from_confidence
+from dtpt.metrics import CalibrationReport, Predictions
 
 if TYPE_CHECKING:
     from dtpt.runs import Run
@@ -24,7 +24,7 @@ def score_method(
     method: str, lambda_: float | None, *, confidence: npt.ArrayLike, correct: npt.ArrayLike
 ) -> MethodScore:
     """Score one method from (n,) confidences and whether they were right."""
-    report = calibration_report_from_confidence(confidence, correct)
+    report = CalibrationReport.of(Predictions.from_confidence(confidence, correct))
     return MethodScore(
         label=method_label(method, lambda_),
         method=method,

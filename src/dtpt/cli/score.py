@@ -37,24 +37,16 @@ def score(
     """
     from dtpt.errors import MetricError
     from dtpt.files import printable
-    from dtpt.metrics import Bootstrap, Conventions, calibration_verdict, report_of
+    from dtpt.metrics import Bootstrap, CalibrationReport, Conventions, calibration_verdict
     from dtpt.metrics.prediction_files import read_predictions
-    from dtpt.metrics.validation import SampleError
 
     _check_diagram(diagram)
     if bootstrap < 0:
         raise MetricError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
     conventions = Conventions(bins=bins, aece_bins=aece_bins)
     drawn = Bootstrap(resamples=bootstrap, seed=seed) if bootstrap else None
-    found = read_predictions(file)
-    try:
-        predictions = found.checked()
-        report = report_of(predictions, conventions, bootstrap=drawn)
-    except SampleError as error:
-        place = found.locate(error.index)
-        raise MetricError(f"{printable(file)}, {place}: {error}") from error
-    except MetricError as error:
-        raise MetricError(f"{printable(file)}: {error}") from error
+    predictions = read_predictions(file)
+    report = CalibrationReport.of(predictions, conventions, bootstrap=drawn)
     if diagram is not None:
         _draw(predictions, diagram, bins=bins, title=printable(file.stem))
     if json:

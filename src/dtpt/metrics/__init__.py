@@ -1,4 +1,4 @@
-"""Calibration and selective-prediction metrics in NumPy; they need no model.
+"""Calibration and selective-prediction metrics; they need no model.
 
 Inputs are class probabilities with labels, or confidence with correctness. Results are fractions.
 """
@@ -10,14 +10,14 @@ from dtpt.metrics.binning import (
     reliability_bins,
     width_edges,
 )
-from dtpt.metrics.binomial import (
+from dtpt.metrics.distributions import (
     binomial_cdf,
     binomial_interval,
     binomial_upper_bound,
     binomial_upper_bounds,
     mcnemar,
 )
-from dtpt.metrics.calibration import aece, classwise_ece, ece, mce, smooth_ece
+from dtpt.metrics.calibration_errors import aece, classwise_ece, ece, mce, smooth_ece
 from dtpt.metrics.comparison import (
     COMPARED,
     Comparison,
@@ -34,30 +34,28 @@ from dtpt.metrics.floor import (
     CalibratedEce,
     calibrated_band,
     calibrated_ece,
-    ece_floor,
 )
-from dtpt.metrics.isotonic import BrierParts, top_brier_parts
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.report import (
     Bootstrap,
     CalibrationReport,
     calibration_report,
-    calibration_report_from_confidence,
-    report_of,
+    calibration_verdict,
+    gap_interval,
 )
 from dtpt.metrics.resampling import Interval, centred_interval
 from dtpt.metrics.scores import (
+    BrierParts,
     accuracy,
     brier,
-    confidence_and_correct,
     mean_confidence,
     nll,
     signed_gap,
+    top_brier_parts,
 )
 from dtpt.metrics.selective import RiskCoverageCurve, augrc, aurc, risk_coverage_curve
 from dtpt.metrics.table import METRICS, Metric, Role, metrics_with, score
 from dtpt.metrics.temperature import fit_shared_temperature, fit_temperature, tempered
-from dtpt.metrics.verdict import calibration_verdict, gap_interval
 
 __all__ = [
     "COMPARED",
@@ -90,15 +88,12 @@ __all__ = [
     "calibrated_band",
     "calibrated_ece",
     "calibration_report",
-    "calibration_report_from_confidence",
     "calibration_verdict",
     "centred_interval",
     "classwise_ece",
     "compare_table",
-    "confidence_and_correct",
     "draw_metrics",
     "ece",
-    "ece_floor",
     "equal_mass_bins",
     "equal_width_bins",
     "fit_shared_temperature",
@@ -112,7 +107,6 @@ __all__ = [
     "nll",
     "pool",
     "reliability_bins",
-    "report_of",
     "risk_coverage_curve",
     "score",
     "signed_gap",

@@ -5,7 +5,7 @@ literally that loses a confidence of exactly 0; here the first bin is closed on 
 
 Edges are the float64 numbers nearest to k/bins, so a confidence written as 0.15 lies *on* the edge
 3/20. Confidences of lower precision are compared at their own value: the result does not depend on
-whether the numbers travelled through a float64 file.
+whether the numbers went through a float64 file.
 """
 
 from dataclasses import dataclass
@@ -29,28 +29,16 @@ MassTies = Literal["together", "stable"]
 
 @dataclass(frozen=True)
 class ReliabilityBins:
-    """What a reliability diagram shows; all values are fractions.
+    """The data of a reliability diagram; all values are fractions."""
 
-    Attributes:
-        edges: (bins + 1,) from 0 to 1.
-        count: (bins,) samples per bin; they sum to the number of samples.
-        mean_confidence: (bins,), NaN where the bin is empty.
-        accuracy: (bins,), NaN where the bin is empty.
-    """
-
-    edges: FloatArray
-    count: IntArray
-    mean_confidence: FloatArray
-    accuracy: FloatArray
+    edges: FloatArray  # (bins + 1,) from 0 to 1
+    count: IntArray  # (bins,)
+    mean_confidence: FloatArray  # (bins,), NaN where the bin is empty
+    accuracy: FloatArray  # (bins,), NaN where the bin is empty
 
 
 def width_edges(bins: int) -> FloatArray:
-    """Return the bins + 1 edges k/bins, each the nearest float64.
-
-    Example:
-        >>> width_edges(4).tolist()
-        [0.0, 0.25, 0.5, 0.75, 1.0]
-    """
+    """Return the bins + 1 edges k/bins, each the nearest float64."""
     # linspace multiplies by a rounded step and misses some of these by one ulp
     return np.arange(check_bins(bins) + 1) / np.float64(bins)
 
@@ -76,12 +64,7 @@ def equal_width_bins(
 
 
 def assign_width_bins(values: FloatArray, bins: int, *, closed: Closed) -> IntArray:
-    """Do what `equal_width_bins` does, on checked values, of which there may be none.
-
-    Example:
-        >>> assign_width_bins(np.array([]), 20, closed="right").tolist()
-        []
-    """
+    """Do what `equal_width_bins` does, on checked values, of which there may be none."""
     check_choice(closed, "closed", choices=("right", "left"))
     inner = width_edges(bins)[1:-1]
     side: Literal["left", "right"] = "left" if closed == "right" else "right"

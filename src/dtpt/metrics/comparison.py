@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import MetricError, UnknownName
-from dtpt.metrics.binomial import (
+from dtpt.metrics.distributions import (
     binomial_interval,
     binomial_upper_bounds,
     mcnemar,

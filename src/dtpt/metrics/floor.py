@@ -1,9 +1,9 @@
-"""What a perfectly calibrated model would show: the part of an ECE that is chance.
+"""The noise floor of the ECE: what a perfectly calibrated model would show.
 
 Binned calibration errors are never zero in a finite sample. With 64 samples in 20 bins, a model
-whose confidence is exactly right has an ECE of about 16 %. Here that floor is computed, not
-simulated: the model keeps its confidences, every answer is right with a probability equal to its
-confidence, and in each bin the number of right answers follows a Poisson binomial distribution.
+whose confidence is exactly right has an ECE of about 16 %. That floor is computed, not simulated:
+the model keeps its confidences, every prediction is right with a probability equal to its
+confidence, and in each bin the number of right ones follows a Poisson binomial distribution.
 """
 
 import math
@@ -15,67 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.metrics.binning import Closed, equal_width_bins
-from dtpt.metrics.poisson_binomial import Deviation, absolute_deviation, success_quantiles
 from dtpt.metrics.validation import FloatArray, check_bins, check_confidence, check_level
+
+# Bins with more samples are approximated; exact takes a tenth of a second for that many.
+MOST_EXACT = 2**15
 
 
 @dataclass(frozen=True)
 class CalibratedEce:
-    """The distribution of the ECE of a perfectly calibrated model.
-
-    Attributes:
-        mean: the expected ECE, a fraction.
-        deviation: its standard deviation.
-        skewness: its third standardised moment.
-    """
+    """Moments of the ECE of a perfectly calibrated model; the ECE is a fraction."""
 
     mean: float
     deviation: float
     skewness: float
 
-    def quantile(self, share: float) -> float:
-        """Return the ECE that a share of such models stays below.
-
-        By the Cornish-Fisher expansion to the third moment; exact moments, approximate tail.
-
-        Example:
-            >>> CalibratedEce(mean=0.1, deviation=0.02, skewness=0.0).quantile(0.5)
-            0.1
-        """
-        point = NormalDist().inv_cdf(check_level(share))
-        return self.mean + self.deviation * (point + self.skewness * (point**2 - 1) / 6)
+    def quantile(self, probability: float) -> float:
+        """Return a quantile by the Cornish-Fisher expansion: exact moments, approximate tail."""
+        z = NormalDist().inv_cdf(check_level(probability))
+        return self.mean + self.deviation * (z + self.skewness * (z**2 - 1) / 6)
 
 
 @dataclass(frozen=True)
 class CalibratedBand:
-    """Where the accuracy of a perfectly calibrated model lies in each bin; NaN in empty bins.
-
-    Attributes:
-        low: (bins,) lower end.
-        high: (bins,) upper end.
-    """
+    """Range of the accuracy of a perfectly calibrated model per bin, (bins,); NaN in empty bins."""
 
     low: FloatArray
     high: FloatArray
-
-
-def ece_floor(confidence: npt.ArrayLike, *, bins: int = 20, closed: Closed = "right") -> float:
-    """Return the expected ECE of a perfectly calibrated model with these confidences.
-
-    Exact for bins of at most 32,768 samples; larger bins add an error of at most one sample each.
-
-    Args:
-        confidence: (samples,) in [0, 1].
-        bins: equal-width bins, as in `ece`.
-        closed: which end of a bin belongs to it, as in `ece`.
-
-    Example:
-        >>> ece_floor([0.75, 0.75])
-        0.28125
-        >>> ece_floor([1.0, 1.0, 1.0])
-        0.0
-    """
-    return calibrated_ece(confidence, bins=bins, closed=closed).mean
 
 
 def calibrated_ece(
@@ -83,19 +48,20 @@ def calibrated_ece(
 ) -> CalibratedEce:
     """Return the distribution of the ECE of a perfectly calibrated model with these confidences.
 
-    An ECE above its 95 % point is more than chance.
+    Its mean is the noise floor; an ECE above its 95 % quantile is significantly above the floor.
+    Exact for bins of at most 32,768 samples; a larger bin adds an error of at most one sample.
 
     Example:
-        >>> found = calibrated_ece([0.75, 0.75])
-        >>> found.mean, round(found.deviation, 4)
+        >>> chance = calibrated_ece([0.75, 0.75])
+        >>> chance.mean, round(chance.deviation, 4)
         (0.28125, 0.121)
     """
     values = check_confidence(confidence)
-    parts = [absolute_deviation(part) for _, part in _bins_of(values, bins, closed=closed)]
-    variance = sum(part.second - part.mean**2 for part in parts)
-    third = sum(_third_cumulant(part) for part in parts)
+    moments = [_absolute_deviation(part) for _, part in _bins_of(values, bins, closed=closed)]
+    variance = sum(second - mean**2 for mean, second, _ in moments)
+    third = sum(third - 3 * mean * second + 2 * mean**3 for mean, second, third in moments)
     return CalibratedEce(
-        mean=sum(part.mean for part in parts) / len(values),
+        mean=sum(mean for mean, _, _ in moments) / len(values),
         deviation=math.sqrt(max(variance, 0.0)) / len(values),
         skewness=third / variance**1.5 if variance > 1e-12 else 0.0,
     )
@@ -106,31 +72,67 @@ def calibrated_band(
 ) -> CalibratedBand:
     """Return the accuracies that a perfectly calibrated model has in each bin.
 
-    In each bin at most (1 - level) / 2 of such models lie below the band and as many above it; with
-    the default these are the 5 and 95 % points. It is what to draw behind a reliability diagram.
-
-    Example:
-        >>> band = calibrated_band([0.75] * 4 + [1.0], 2)
-        >>> band.low.tolist(), band.high.tolist()
-        ([nan, 0.4], [nan, 1.0])
+    In each bin at most (1 - level) / 2 of such models lie below the band and as many above it. It
+    is the band to draw behind a reliability diagram.
     """
     values = check_confidence(confidence)
     tail = (1 - check_level(level)) / 2
     low, high = np.full((2, check_bins(bins)), np.nan)
-    for place, part in _bins_of(values, bins, closed=closed):
-        ends = success_quantiles(part, np.array([tail, 1 - tail])) / len(part)
-        low[place], high[place] = np.clip(ends, 0.0, 1.0)
+    for index, part in _bins_of(values, bins, closed=closed):
+        ends = _success_quantiles(part, np.array([tail, 1 - tail])) / len(part)
+        low[index], high[index] = np.clip(ends, 0.0, 1.0)
     return CalibratedBand(low, high)
 
 
 def _bins_of(values: FloatArray, bins: int, *, closed: Closed) -> Iterator[tuple[int, FloatArray]]:
-    """Yield number and confidences of each occupied bin."""
+    """Yield index and confidences of each occupied bin."""
     member = equal_width_bins(values, bins, closed=closed)
     order = np.argsort(member, kind="stable")
-    places, starts = np.unique(member[order], return_index=True)
-    for place, part in zip(places, np.split(values[order], starts[1:]), strict=True):
-        yield int(place), part
+    indices, starts = np.unique(member[order], return_index=True)
+    yield from zip(indices.tolist(), np.split(values[order], starts[1:]), strict=True)
 
 
-def _third_cumulant(part: Deviation) -> float:
-    return part.third - 3 * part.mean * part.second + 2 * part.mean**3
+def success_distribution(probabilities: FloatArray) -> FloatArray:
+    """Return the probability of 0, 1, ..., n successes in independent trials, shape (n + 1,).
+
+    Generating functions 1 - p + p z are multiplied in pairs, pairs of pairs and so on, by Fourier
+    transforms: n log² n steps. The rounding error of an entry stays below 1e-14.
+    """
+    # scipy.stats.poisson_binom takes n² steps: 2.4 s for 8,000 trials, this 2 ms (2026)
+    count = len(probabilities)
+    padded = np.zeros(1 << max(count - 1, 0).bit_length())  # a trial that never succeeds is neutral
+    padded[:count] = probabilities
+    factors = np.stack((1 - padded, padded), axis=1)  # (factors, degree + 1)
+    while len(factors) > 1:
+        length = 2 * factors.shape[1] - 1
+        size = 1 << (length - 1).bit_length()
+        spectrum = np.fft.rfft(factors, n=size, axis=1)
+        product = np.fft.irfft(spectrum[0::2] * spectrum[1::2], n=size, axis=1)
+        factors = product[:, :length]
+    return np.asarray(np.clip(factors[0, : count + 1], 0.0, 1.0))  # rounding may fall below 0
+
+
+def _absolute_deviation(probabilities: FloatArray) -> tuple[float, float, float]:
+    """Return the first three moments of |successes - expected successes|.
+
+    Above `MOST_EXACT` trials they are those of a normal distribution. Its mean deviation differs
+    from the exact one by at most sum(p q (p² + q²)) / sum(p q) <= 1 trial (the mean central limit
+    theorem with constant one), which is 3e-5 of that many trials.
+    """
+    variance = float(np.sum(probabilities * (1 - probabilities)))
+    if len(probabilities) > MOST_EXACT:
+        mean = math.sqrt(2 * variance / math.pi)
+        return mean, variance, 2 * variance * mean
+    mass = success_distribution(probabilities)
+    distance = np.abs(np.arange(len(mass)) - probabilities.sum())
+    return float(mass @ distance), variance, float(mass @ distance**3)
+
+
+def _success_quantiles(probabilities: FloatArray, levels: FloatArray) -> FloatArray:
+    """Return, for each level, the smallest number of successes that is reached with at least it."""
+    if len(probabilities) > MOST_EXACT:
+        spread = math.sqrt(np.sum(probabilities * (1 - probabilities)))
+        z = [NormalDist().inv_cdf(level) for level in levels]
+        return np.asarray(np.round(probabilities.sum() + spread * np.array(z)))
+    reached = np.cumsum(success_distribution(probabilities))
+    return np.searchsorted(reached, levels - 1e-12).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Read anybody's predictions from CSV, Parquet or NPZ.
+"""Read predictions from CSV, Parquet or NPZ files, as `dtpt score` and the web page take them.
 
 Recognised columns, in this order of preference:
 
@@ -7,7 +7,7 @@ Recognised columns, in this order of preference:
 * `confidence` and `correct` (true/false or 1/0),
 * `confidence`, `prediction` and `label`.
 
-Other columns are ignored. Refusals name the file and, where one value is at fault, line and column.
+Other columns are ignored. Errors name the file and, where one value is at fault, line and column.
 Regular files only, and nothing that would take more than two gigabytes of memory: the sizes that a
 file declares are checked before it is read.
 """
@@ -20,7 +20,6 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,10 +29,11 @@ import numpy.typing as npt
 from dtpt.errors import MetricError, os_error
 from dtpt.files import open_regular, printable
 from dtpt.metrics.predictions import Predictions
+from dtpt.metrics.validation import SampleError
 
-Columns = Mapping[str, npt.NDArray[Any]]
+Columns = dict[str, npt.NDArray[Any]]
 
-# columns of one number per sample
+# Columns of one number per sample.
 SINGLE = ("label", "labels", "confidence", "correct", "prediction")
 # Bytes of a text file, and of the arrays that a binary file declares.
 MOST_BYTES = 2**31
@@ -54,80 +54,34 @@ _TRUTH = {"true": "1", "false": "0"}
 _PROBABILITY = re.compile(r"p(\d{1,9})")
 
 
-@dataclass(frozen=True)
-class PredictionFile:
-    """Predictions of one file: probabilities with labels, or confidence with correct.
-
-    Attributes:
-        path: where they come from.
-        first_line: line of sample 0 for a text file, else `None`.
-    """
-
-    path: Path
-    probabilities: npt.NDArray[Any] | None = None
-    labels: npt.NDArray[Any] | None = None
-    confidence: npt.NDArray[Any] | None = None
-    correct: npt.NDArray[Any] | None = None
-    first_line: int | None = None
-
-    def locate(self, index: int) -> str:
-        """Name the place of a sample as its reader sees it."""
-        return f"row {index}" if self.first_line is None else f"line {self.first_line + index}"
-
-    def checked(self) -> Predictions:
-        """Return the predictions for metrics; refuses numbers that are no probabilities."""
-        if self.probabilities is not None and self.labels is not None:
-            return Predictions.from_probabilities(self.probabilities, self.labels)
-        if self.confidence is None or self.correct is None:
-            raise MetricError("neither probabilities nor confidences were found.")
-        return Predictions.from_confidence(self.confidence, self.correct)
-
-
-def read_predictions(path: Path) -> PredictionFile:
-    r"""Read predictions from a `.csv`, `.parquet` or `.npz` file.
+def read_predictions(path: Path) -> Predictions:
+    """Read predictions from a `.csv`, `.parquet` or `.npz` file.
 
     Raises:
-        MetricError: when the file is missing, damaged, too large, no regular file, or lacks the
-            columns.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "answers.csv"
-        >>> _ = file.write_text("confidence,correct\n0.9,true\n0.4,false\n")
-        >>> read_predictions(file).correct.tolist()
-        [1.0, 0.0]
-        >>> folder.cleanup()
+        MetricError: the file is missing, damaged, too large or not a regular file, or it lacks
+            columns or holds values from which no metric can be computed.
     """
-    reader = _READERS.get(path.suffix.lower())
-    name = printable(path)
-    if reader is None:
+    name, suffix = printable(path), path.suffix.lower()
+    if suffix not in _READERS:
         raise MetricError(f"{name}: unknown kind of file; expected .csv, .parquet or .npz.")
     try:
         with open_regular(path) as stream:
             if os.fstat(stream.fileno()).st_size > MOST_BYTES:
                 raise _too_large(name)
-            columns = reader(stream, name)
+            columns = _READERS[suffix](stream, name)
     except OSError as error:
         raise MetricError(f"{name}: cannot be read: {os_error(error)}.") from error
-    return _choose(path, columns, first_line=2 if path.suffix.lower() == ".csv" else None)
+    return _predictions(columns, name, first_line=2 if suffix == ".csv" else None)
 
 
-def parse_predictions(data: bytes, *, name: str) -> PredictionFile:
-    r"""Read predictions from the content of a CSV file.
-
-    Args:
-        data: as the file has it.
-        name: what errors call it.
-
-    Raises:
-        MetricError: when it is damaged or lacks the columns.
+def parse_predictions(data: bytes, *, name: str) -> Predictions:
+    r"""Read predictions from the content of a CSV file; errors call it `name`.
 
     Example:
-        >>> parse_predictions(b"confidence,correct\n0.9,true\n", name="answers").confidence.tolist()
+        >>> parse_predictions(b"confidence,correct\n0.9,true\n", name="a.csv").confidence.tolist()
         [0.9]
     """
-    return _choose(Path(name), _read_csv(io.BytesIO(data), name), first_line=2)
+    return _predictions(_read_csv(io.BytesIO(data), name), name, first_line=2)
 
 
 def _too_large(name: str) -> MetricError:
@@ -137,49 +91,42 @@ def _too_large(name: str) -> MetricError:
     )
 
 
-def _choose(path: Path, columns: Columns, *, first_line: int | None) -> PredictionFile:
-    """Pick the columns that describe predictions."""
-    name = printable(path)
+def _predictions(columns: Columns, name: str, *, first_line: int | None) -> Predictions:
+    """Check the columns that describe predictions; `first_line` is that of sample 0 in a text."""
+    try:
+        return _choose(columns)
+    except SampleError as error:
+        row = f"row {error.index}" if first_line is None else f"line {first_line + error.index}"
+        raise MetricError(f"{name}, {row}: {error}") from error
+    except MetricError as error:
+        raise MetricError(f"{name}: {error}") from error
+
+
+def _choose(columns: Columns) -> Predictions:
     label = columns.get("label", columns.get("labels"))
+    confidence, prediction = columns.get("confidence"), columns.get("prediction")
     if "probabilities" in columns and label is not None:
-        return PredictionFile(
-            path,
-            probabilities=columns["probabilities"],
-            labels=_whole_numbers(name, label, first_line=first_line),
-            first_line=first_line,
-        )
-    if "confidence" in columns and "correct" in columns:
-        return PredictionFile(
-            path,
-            confidence=columns["confidence"],
-            correct=columns["correct"],
-            first_line=first_line,
-        )
-    if "confidence" in columns and "prediction" in columns and label is not None:
-        if columns["prediction"].shape != label.shape:
-            raise MetricError(f"{name}: prediction and label have different shapes.")
-        correct = columns["prediction"] == label
-        return PredictionFile(
-            path, confidence=columns["confidence"], correct=correct, first_line=first_line
-        )
-    found = ", ".join(columns) or "none"
+        return Predictions.from_probabilities(columns["probabilities"], _class_indices(label))
+    if confidence is not None and "correct" in columns:
+        return Predictions.from_confidence(confidence, columns["correct"])
+    if confidence is not None and prediction is not None and label is not None:
+        if prediction.shape != label.shape:
+            raise MetricError("prediction and label have different shapes.")
+        return Predictions.from_confidence(confidence, prediction == label)
     raise MetricError(
-        f"{name}: needs the columns confidence and correct, or p0, p1, ... and label; "
-        f"found of use: {found}."
+        "needs the columns confidence and correct, or p0, p1, ... and label; usable columns here: "
+        f"{', '.join(columns) or 'none'}."
     )
 
 
-def _whole_numbers(
-    name: str, values: npt.NDArray[Any], *, first_line: int | None
-) -> npt.NDArray[Any]:
+def _class_indices(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Turn labels that were read as floats back into integers."""
     if values.dtype.kind != "f":
         return values
     whole = np.isfinite(values) & (np.trunc(values) == values)
     if not whole.all():
         index = int(np.argmin(whole))
-        place = f"row {index}" if first_line is None else f"line {first_line + index}"
-        raise MetricError(f"{name}, {place}, column label: {values[index]} is no class index.")
+        raise SampleError(f"column label: {values[index]} is not a class index.", index)
     return values.astype(np.int64)
 
 
@@ -190,20 +137,19 @@ def _read_csv(stream: BinaryIO, name: str) -> Columns:
         header = [word.strip() for word in next(rows, [])]
         if not header:
             raise MetricError(f"{name}: is empty; expected a header line.")
-        return _numbers_of(rows, header, name=name)
+        return _csv_columns(rows, header, name=name)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise MetricError(f"{name}: is no readable CSV: {error}.") from error
+        raise MetricError(f"{name}: is not a readable CSV file: {error}.") from error
 
 
 def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
-    """Yield lines of bounded length."""
     while line := text.readline(MOST_LINE):
         if len(line) == MOST_LINE:
             raise MetricError(f"{name}: has a line of more than {MOST_LINE:,} characters.")
         yield line
 
 
-def _numbers_of(rows: Iterator[list[str]], header: Sequence[str], *, name: str) -> Columns:
+def _csv_columns(rows: Iterator[list[str]], header: Sequence[str], *, name: str) -> Columns:
     """Convert the columns of interest row by row, all probabilities into one array."""
     position = {word: i for i, word in enumerate(header)}
     if len(position) != len(header):
@@ -211,12 +157,12 @@ def _numbers_of(rows: Iterator[list[str]], header: Sequence[str], *, name: str) 
     classes = _probability_names(header, name=name)
     wanted = {word: position[word] for word in (*classes, *SINGLE) if word in position}
     values, count = array.array("d"), 0
-    for line, row in _whole_rows(rows, len(header), name=name):
+    for line, row in _complete_rows(rows, len(header), name=name):
         try:
             values.extend([float(row[i]) for i in wanted.values()])
         except ValueError:  # true, false, or a mistake
-            place = f"{name}, line {line}"
-            values.extend([_number(row[i], word, place=place) for word, i in wanted.items()])
+            where = f"{name}, line {line}"
+            values.extend([_number(row[i], word, where=where) for word, i in wanted.items()])
         count += 1
     if not count:
         raise MetricError(f"{name}: has a header but no samples.")
@@ -225,7 +171,7 @@ def _numbers_of(rows: Iterator[list[str]], header: Sequence[str], *, name: str) 
     return {"probabilities": table[:, : len(classes)], **columns} if classes else columns
 
 
-def _whole_rows(
+def _complete_rows(
     rows: Iterator[list[str]], width: int, *, name: str
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and values; refuse short rows, and blank ones before the end."""
@@ -240,12 +186,12 @@ def _whole_rows(
             yield line, row
 
 
-def _number(text: str, column: str, *, place: str) -> float:
+def _number(text: str, column: str, *, where: str) -> float:
     word = text.strip()
     try:
         return float(_TRUTH.get(word.lower(), word))
     except ValueError:
-        raise MetricError(f"{place}, column {column}: {word!r} is no number.") from None
+        raise MetricError(f"{where}, column {column}: {word!r} is not a number.") from None
 
 
 def _probability_names(header: Sequence[str], *, name: str) -> list[str]:
@@ -270,10 +216,11 @@ def _read_parquet(stream: BinaryIO, name: str) -> Columns:
         present = file.schema_arrow.names
         classes = _probability_names(present, name=name)
         wanted = [word for word in (*classes, *SINGLE, "probabilities") if word in present]
-        _check_declared(file.metadata, wanted, name=name)
+        if _declared_bytes(file.metadata, wanted) > MOST_BYTES:
+            raise _too_large(name)
         table = file.read(columns=wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise MetricError(f"{name}: is no readable Parquet file: {error}") from error
+        raise MetricError(f"{name}: is not a readable Parquet file: {error}") from error
     columns = {
         word: _arrow_column(table, word, name=name) for word in wanted if word != "probabilities"
     }
@@ -285,16 +232,11 @@ def _read_parquet(stream: BinaryIO, name: str) -> Columns:
     return columns
 
 
-def _check_declared(metadata: Any, wanted: Sequence[str], *, name: str) -> None:
-    """Refuse a table whose values would not fit: repeated values take no room in the file."""
-    total = 0
-    for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
-            column = metadata.row_group(group).column(place)
-            if column.path_in_schema.split(".")[0] in wanted:
-                total += 8 * column.num_values
-    if total > MOST_BYTES:
-        raise _too_large(name)
+def _declared_bytes(metadata: Any, wanted: Sequence[str]) -> int:
+    """Return the memory that columns need: repeated values take no room in the file."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = [group.column(i) for group in groups for i in range(metadata.num_columns)]
+    return sum(8 * c.num_values for c in columns if c.path_in_schema.split(".")[0] in wanted)
 
 
 def _arrow_column(table: Any, word: str, *, name: str) -> npt.NDArray[Any]:
@@ -318,16 +260,15 @@ def _list_column(column: Any, *, name: str) -> npt.NDArray[Any]:
 
 
 def _read_npz(stream: BinaryIO, name: str) -> Columns:
-    wanted = ("probabilities", *SINGLE)
     try:
         with zipfile.ZipFile(stream) as packed:
             if sum(member.file_size for member in packed.infolist()) > MOST_BYTES:
                 raise _too_large(name)
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:
-            return {word: archive[word] for word in wanted if word in archive}
+            return {word: archive[word] for word in ("probabilities", *SINGLE) if word in archive}
     except _NPZ_ERRORS as error:
-        raise MetricError(f"{name}: is no readable NPZ file without objects: {error}") from error
+        raise MetricError(f"{name}: is not a readable NPZ file of plain arrays: {error}") from error
 
 
 _READERS: Mapping[str, Callable[[BinaryIO, str], Columns]] = {

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dtpt.errors import MetricError
 from dtpt.metrics.binning import Closed, MassTies
-from dtpt.metrics.scores import label_probability, squares_of_rows, top_prediction
+from dtpt.metrics.scores import label_probability, sum_of_squares, top_prediction
 from dtpt.metrics.selective import RankTies
 from dtpt.metrics.validation import (
     BoolArray,
@@ -18,10 +18,10 @@ from dtpt.metrics.validation import (
     Probabilities,
     check_bins,
     check_choice,
+    check_fraction,
     check_pair,
     check_predictions,
     check_same_length,
-    check_share,
 )
 
 Needs = Literal["confidence", "label", "probabilities"]
@@ -33,29 +33,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Conventions:
-    """The choices behind the numbers; the defaults are the paper's.
+    """The choices behind the numbers; the defaults are the paper's."""
 
-    Attributes:
-        bins: equal-width bins of ECE, MCE and classwise ECE.
-        closed: the end of a bin that belongs to it.
-        aece_bins: equal-mass bins of AECE; `None` for the same number as `bins`.
-        aece_ties: see `equal_mass_bins`.
-        drop_smallest: O-TPT's quirk, see `aece`.
-        aurc_ties: see `risk_coverage_curve`.
-        nll_floor: see `nll`.
-
-    Example:
-        >>> Conventions().bins
-        20
-    """
-
-    bins: int = 20
-    closed: Closed = "right"
-    aece_bins: int | None = None
-    aece_ties: MassTies = "together"
-    drop_smallest: bool = False
-    aurc_ties: RankTies = "average"
-    nll_floor: float = 1e-12
+    bins: int = 20  # equal-width bins of ECE, MCE and classwise ECE
+    closed: Closed = "right"  # the end of a bin that belongs to it
+    aece_bins: int | None = None  # equal-mass bins of AECE; None for the same number as `bins`
+    aece_ties: MassTies = "together"  # see `equal_mass_bins`
+    drop_smallest: bool = False  # as O-TPT's code does, see `aece`
+    aurc_ties: RankTies = "average"  # see `risk_coverage_curve`
+    nll_floor: float = 1e-12  # see `nll`
 
     def __post_init__(self) -> None:
         check_bins(self.bins)
@@ -72,26 +58,16 @@ class Conventions:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions for some samples, checked; make them with one of the two class methods.
+    """Predictions for some samples, checked; make them with one of the two class methods."""
 
-    Attributes:
-        confidence: (samples,) probability of the prediction.
-        correct: (samples,) whether the prediction is the label.
-        p_label: (samples,) probability of the label.
-        sum_squares: (samples,) sum over classes of the squared probabilities.
-        probabilities: (samples, classes).
-        labels: (samples,).
-        samples: (samples,) names, so that comparisons can check that they pair the same samples.
-    """
-
-    confidence: FloatArray
-    correct: BoolArray
-    p_label: FloatArray | None = None
-    sum_squares: FloatArray | None = None
-    probabilities: Probabilities | None = None
-    labels: IntArray | None = None
-    samples: npt.NDArray[np.str_] | None = None
-    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    confidence: FloatArray  # (samples,) probability of the predicted class
+    correct: BoolArray  # (samples,)
+    p_label: FloatArray | None = None  # (samples,) probability of the label
+    sum_squares: FloatArray | None = None  # (samples,) sum over classes of squared probabilities
+    probabilities: Probabilities | None = None  # (samples, classes)
+    labels: IntArray | None = None  # (samples,)
+    samples: npt.NDArray[np.str_] | None = None  # (samples,) ids; comparisons check the pairing
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_probabilities(
@@ -114,10 +90,10 @@ class Predictions:
             confidence,
             correct,
             p_label=label_probability(rows, truth),
-            sum_squares=squares_of_rows(rows),
+            sum_squares=sum_of_squares(rows),
             probabilities=rows,
             labels=truth,
-            samples=_names(samples, len(truth)),
+            samples=_ids(samples, len(truth)),
         )
 
     @classmethod
@@ -143,7 +119,7 @@ class Predictions:
             hits,
             p_label=_optional(p_label, "p_label", count=len(values)),
             sum_squares=_optional(sum_squares, "sum_squares", count=len(values)),
-            samples=_names(samples, len(values)),
+            samples=_ids(samples, len(values)),
         )
 
     def __len__(self) -> int:
@@ -160,54 +136,37 @@ class Predictions:
         return frozenset(met)
 
     def of_label(self) -> tuple[FloatArray, FloatArray]:
-        """Return `p_label` and `sum_squares`, or refuse.
-
-        Example:
-            >>> made = Predictions.from_probabilities([[0.5, 0.5]], [1])
-            >>> [part.tolist() for part in made.of_label()]
-            [[0.5], [0.5]]
-        """
+        """Return `p_label` and `sum_squares`, or raise."""
         if self.p_label is None or self.sum_squares is None:
             raise MetricError("This metric needs the probability of the label; give probabilities.")
         return self.p_label, self.sum_squares
 
     def of_classes(self) -> tuple[Probabilities, IntArray]:
-        """Return `probabilities` and `labels`, or refuse.
-
-        Example:
-            >>> Predictions.from_probabilities([[0.5, 0.5]], [1]).of_classes()[1].tolist()
-            [1]
-        """
+        """Return `probabilities` and `labels`, or raise."""
         if self.probabilities is None or self.labels is None:
             raise MetricError("This metric needs the probabilities of all classes.")
         return self.probabilities, self.labels
 
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
-        """Return what `compute` gives, computed once per key: several metrics share their work.
-
-        Example:
-            >>> made = Predictions.from_confidence([0.5], [True])
-            >>> made.once("half", lambda: 0.5), made.once("half", lambda: 0.25)
-            (0.5, 0.5)
-        """
-        if key not in self._known:
-            self._known[key] = compute()
-        found: Value = self._known[key]
-        return found
+        """Return what `compute` gives, computed once per key: several metrics share their work."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        value: Value = self._cache[key]
+        return value
 
 
 def _optional(values: npt.ArrayLike | None, name: str, *, count: int) -> FloatArray | None:
     if values is None:
         return None
-    array = check_share(values, name)
+    array = check_fraction(values, name)
     check_same_length(len(array), count, names=(name, "confidence"))
     return array
 
 
-def _names(values: npt.ArrayLike | None, count: int) -> npt.NDArray[np.str_] | None:
+def _ids(values: npt.ArrayLike | None, count: int) -> npt.NDArray[np.str_] | None:
     if values is None:
         return None
-    names = np.asarray(values, dtype=np.str_)
-    if names.shape != (count,):
-        raise MetricError(f"samples has shape {names.shape}; expected ({count},).")
-    return names
+    ids = np.asarray(values, dtype=np.str_)
+    if ids.shape != (count,):
+        raise MetricError(f"samples has shape {ids.shape}; expected ({count},).")
+    return ids

@@ -1,5 +1,13 @@
-"""All metrics of one set of predictions in one frozen, serialisable record."""
+"""All metrics of one set of predictions in one serialisable record, and a verdict in one sentence.
 
+The verdict rests on two tests, each of which rejects about one in twenty calibrated models:
+
+* Over- or underconfident: the interval of the signed gap excludes 0.
+* Miscalibrated: the ECE lies above the 95 % quantile of the ECE of a perfectly calibrated model
+  with the same confidences.
+"""
+
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -7,25 +15,23 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from dtpt.metrics.binning import Closed, MassTies
+from dtpt.metrics.calibration_errors import ece
 from dtpt.metrics.comparison import bootstrap_intervals
+from dtpt.metrics.distributions import student_quantile
+from dtpt.metrics.floor import calibrated_ece
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.resampling import Interval
-from dtpt.metrics.selective import RankTies
+from dtpt.metrics.scores import signed_gap
 from dtpt.metrics.table import score
+from dtpt.metrics.validation import check_level, check_pair
 
 
 class Bootstrap(BaseModel):
-    """How the confidence intervals of a report were drawn.
-
-    Example:
-        >>> Bootstrap(resamples=1000).level
-        0.95
-    """
+    """How the confidence intervals of a report are drawn."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    resamples: int
+    resamples: int = 1000
     level: float = 0.95
     seed: int = 0
 
@@ -33,17 +39,11 @@ class Bootstrap(BaseModel):
 class CalibrationReport(BaseModel):
     """Metrics as fractions (NLL in nats), each an attribute under its key in `METRICS`.
 
-    A metric that the predictions do not allow (NLL from confidences alone) is absent.
-
-    Attributes:
-        n: number of samples.
-        conventions: the choices behind the numbers.
-        bootstrap: how the intervals were drawn, `None` without them.
-        intervals: confidence interval by metric, `None` without bootstrap. Metrics that cannot be
-            resampled have none, nor has one under a convention that is not the default.
+    A metric that the predictions do not allow (NLL from confidences alone) is absent. A metric that
+    cannot be resampled, or not under these conventions, has no interval.
 
     Example:
-        >>> report = calibration_report_from_confidence([0.9, 0.6], [True, False])
+        >>> report = CalibrationReport.of(Predictions.from_confidence([0.9, 0.6], [True, False]))
         >>> report.accuracy, report.metrics["accuracy"], "nll" in report.metrics
         (0.5, 0.5, False)
     """
@@ -54,11 +54,32 @@ class CalibrationReport(BaseModel):
     n: int
     conventions: Conventions = Conventions()
     bootstrap: Bootstrap | None = None
-    intervals: dict[str, Interval] | None = None
+    intervals: dict[str, Interval] | None = None  # by metric; None without bootstrap
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> float: ...
+
+    @classmethod
+    def of(
+        cls,
+        predictions: Predictions,
+        conventions: Conventions | None = None,
+        *,
+        bootstrap: Bootstrap | None = None,
+    ) -> "CalibrationReport":
+        """Compute every metric that the predictions allow."""
+        chosen = conventions or Conventions()
+        fields: dict[str, Any] = dict(n=len(predictions), conventions=chosen, bootstrap=bootstrap)
+        if bootstrap is not None:
+            fields["intervals"] = bootstrap_intervals(
+                predictions,
+                generator=np.random.default_rng(bootstrap.seed),
+                conventions=chosen,
+                resamples=bootstrap.resamples,
+                level=bootstrap.level,
+            )
+        return cls.model_validate(fields | score(predictions, chosen))
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -76,115 +97,77 @@ def calibration_report(
     probabilities: npt.ArrayLike,
     labels: npt.ArrayLike,
     *,
-    bins: int = 20,
-    closed: Closed = "right",
-    aece_bins: int | None = None,
-    aece_ties: MassTies = "together",
-    drop_smallest: bool = False,
-    aurc_ties: RankTies = "average",
-    nll_floor: float = 1e-12,
-    resamples: int = 0,
-    level: float = 0.95,
-    seed: int = 0,
+    conventions: Conventions | None = None,
+    bootstrap: Bootstrap | None = None,
 ) -> CalibrationReport:
     """Compute every metric from class probabilities and labels.
+
+    From confidence and correctness alone:
+    `CalibrationReport.of(Predictions.from_confidence(confidence, correct))`.
 
     Args:
         probabilities: (samples, classes); rows sum to one within 1e-3.
         labels: (samples,) integers.
-        bins: equal-width bins of ECE, MCE and classwise ECE.
-        closed: the end of a bin that belongs to it.
-        aece_bins: equal-mass bins of AECE; `None` for the same number as `bins`.
-        aece_ties: see `equal_mass_bins`.
-        drop_smallest: O-TPT's quirk, see `aece`.
-        aurc_ties: see `risk_coverage_curve`.
-        nll_floor: see `nll`.
-        resamples: bootstrap resamples; 0 for no confidence intervals.
-        level: coverage of the intervals.
-        seed: seed of the resampling.
+        conventions: bins and ties; the paper's when not given.
+        bootstrap: for confidence intervals; none when not given.
 
     Raises:
-        MetricError: for NaN, wrong shapes, sums or labels, naming the first sample at fault.
+        MetricError: for NaN, wrong shapes, sums or labels; the message names the first sample.
 
     Example:
         >>> report = calibration_report([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9]], [0, 0, 1])
         >>> report.n, round(report.accuracy, 3), round(report.ece, 3)
         (3, 0.667, 0.333)
     """
-    conventions = Conventions(
-        bins=bins,
-        closed=closed,
-        aece_bins=aece_bins,
-        aece_ties=aece_ties,
-        drop_smallest=drop_smallest,
-        aurc_ties=aurc_ties,
-        nll_floor=nll_floor,
-    )
-    return report_of(
-        Predictions.from_probabilities(probabilities, labels),
-        conventions,
-        bootstrap=Bootstrap(resamples=resamples, level=level, seed=seed) if resamples else None,
-    )
+    predictions = Predictions.from_probabilities(probabilities, labels)
+    return CalibrationReport.of(predictions, conventions, bootstrap=bootstrap)
 
 
-def calibration_report_from_confidence(
-    confidence: npt.ArrayLike,
-    correct: npt.ArrayLike,
-    *,
-    bins: int = 20,
-    closed: Closed = "right",
-    aece_bins: int | None = None,
-    aece_ties: MassTies = "together",
-    drop_smallest: bool = False,
-    aurc_ties: RankTies = "average",
-    resamples: int = 0,
-    level: float = 0.95,
-    seed: int = 0,
-) -> CalibrationReport:
-    """Compute what confidence and correctness alone allow: all but Brier, NLL and classwise ECE.
+def gap_interval(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, level: float = 0.95
+) -> Interval:
+    """Return the interval of the signed gap: mean confidence - accuracy ± t × standard error.
 
-    The parameters are those of `calibration_report`.
-
-    Example:
-        >>> report = calibration_report_from_confidence([0.9, 0.6], [True, False])
-        >>> report.accuracy, round(report.signed_gap, 3)
-        (0.5, 0.25)
+    The variance is at least that of a perfectly calibrated model, so that a few right predictions
+    are not significant. For one sample the interval is -1 to 1.
     """
-    conventions = Conventions(
-        bins=bins,
-        closed=closed,
-        aece_bins=aece_bins,
-        aece_ties=aece_ties,
-        drop_smallest=drop_smallest,
-        aurc_ties=aurc_ties,
-    )
-    return report_of(
-        Predictions.from_confidence(confidence, correct),
-        conventions,
-        bootstrap=Bootstrap(resamples=resamples, level=level, seed=seed) if resamples else None,
-    )
+    values, hits = check_pair(confidence, correct)
+    if len(values) == 1:
+        return Interval(low=-1.0, high=1.0)
+    variance = max((values - hits).var(ddof=1), (values * (1 - values)).mean())
+    half = student_quantile(check_level(level), len(values) - 1) * math.sqrt(variance / len(values))
+    gap = signed_gap(values, hits)
+    return Interval(low=gap - half, high=gap + half)
 
 
-def report_of(
-    predictions: Predictions,
-    conventions: Conventions | None = None,
-    *,
-    bootstrap: Bootstrap | None = None,
-) -> CalibrationReport:
-    """Compute every metric that the predictions allow.
+def calibration_verdict(predictions: Predictions, conventions: Conventions | None = None) -> str:
+    """Return the outcome of both tests (see above) in one sentence; points are percent.
 
     Example:
-        >>> report_of(Predictions.from_confidence([0.9, 0.6], [True, False])).n
-        2
+        >>> made = Predictions.from_confidence([0.9] * 50, [True] * 25 + [False] * 25)
+        >>> print(calibration_verdict(made))
+        Overconfident by 40.0 points [25.6, 54.4]; ECE 40.0 %, noise floor 3.3 %.
     """
     chosen = conventions or Conventions()
-    fields: dict[str, Any] = {"n": len(predictions), "conventions": chosen, "bootstrap": bootstrap}
-    if bootstrap is not None:
-        fields["intervals"] = bootstrap_intervals(
-            predictions,
-            generator=np.random.default_rng(bootstrap.seed),
-            conventions=chosen,
-            resamples=bootstrap.resamples,
-            level=bootstrap.level,
+    pair = predictions.confidence, predictions.correct
+    error = ece(*pair, bins=chosen.bins, closed=chosen.closed)
+    floor = calibrated_ece(predictions.confidence, bins=chosen.bins, closed=chosen.closed)
+    gap = _gap_text(100 * signed_gap(*pair), gap_interval(*pair))
+    if error <= floor.quantile(0.95):
+        return (
+            f"{gap}; ECE {100 * error:.1f} % is not significantly above its noise floor "
+            f"({100 * floor.mean:.1f} %)."
         )
-    return CalibrationReport.model_validate(fields | score(predictions, chosen))
+    return f"{gap}; ECE {100 * error:.1f} %, noise floor {100 * floor.mean:.1f} %."
+
+
+def _gap_text(points: float, interval: Interval) -> str:
+    low, high = 100 * interval.low, 100 * interval.high
+    if low > 0:
+        return f"Overconfident by {points:.1f} points [{low:.1f}, {high:.1f}]"
+    if high < 0:
+        return f"Underconfident by {-points:.1f} points [{-high:.1f}, {-low:.1f}]"
+    return (
+        "Neither over- nor underconfident on average "
+        f"({points:+.1f} points [{low:+.1f}, {high:+.1f}])"
+    )

@@ -14,8 +14,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from dtpt.metrics.binning import assign_width_bins
+from dtpt.metrics.calibration_errors import (
+    grid_cells,
+    mirrored_spectrum,
+    self_consistent_error,
+)
 from dtpt.metrics.predictions import Conventions, Predictions
-from dtpt.metrics.smoothing import mirrored_spectrum, self_consistent_error, shared_cells
 from dtpt.metrics.table import metrics_with
 from dtpt.metrics.validation import FloatArray, IntArray, check_level
 
@@ -232,7 +236,7 @@ class Resamples:
     @property
     def smooth_ece(self) -> FloatArray:
         """Smooth calibration error, on a coarse grid."""
-        left, share = shared_cells(self.samples.confidence, grid=SMOOTHING_GRID)
+        left, share = grid_cells(self.samples.confidence, grid=SMOOTHING_GRID)
         starts = _run_starts(left)
         both = np.add.reduceat(self.weighted, starts, axis=1)
         upper = np.add.reduceat(self.weighted * share, starts, axis=1)

@@ -1,8 +1,8 @@
-"""Selective prediction: how well confidence ranks right before wrong answers.
+"""Selective prediction: how well confidence ranks right before wrong predictions.
 
 Accept samples from the most to the least confident. The selective risk at coverage k/n is the
-share of errors among the first k; the generalised risk is the share of errors among all n that are
-accepted, which a few errors at the top do not dominate.
+fraction of errors among the first k; the generalised risk divides the same errors by n, so that a
+few errors at the top do not dominate it.
 
 Equal confidences (common in half precision) have no order. By default each tie group is averaged
 over all its orders, exactly: in expectation its errors accumulate linearly.
@@ -21,19 +21,12 @@ RankTies = Literal["average", "stable"]
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Risk against coverage, all fractions, one point per accepted sample (shape (samples,)).
+    """Risk against coverage, all fractions, one point per accepted sample (shape (samples,))."""
 
-    Attributes:
-        coverage: k/n for k = 1..n.
-        risk: errors among the k most confident samples, divided by k.
-        generalized_risk: the same errors divided by n.
-        threshold: confidence of the k-th sample.
-    """
-
-    coverage: FloatArray
-    risk: FloatArray
-    generalized_risk: FloatArray
-    threshold: FloatArray
+    coverage: FloatArray  # k/n for k = 1..n
+    risk: FloatArray  # errors among the k most confident samples, divided by k
+    generalized_risk: FloatArray  # the same errors divided by n
+    threshold: FloatArray  # confidence of the k-th sample
 
     @property
     def aurc(self) -> float:
@@ -42,7 +35,11 @@ class RiskCoverageCurve:
 
     @property
     def augrc(self) -> float:
-        """Area under the generalised risk from coverage 0 to 1, by the trapezoid rule."""
+        """Area under the generalised risk from coverage 0 to 1, by the trapezoid rule.
+
+        It equals the closed form of Traub et al., NeurIPS 2024:
+        (1 - AUROC) * acc * (1 - acc) + (1 - acc)^2 / 2.
+        """
         total = self.generalized_risk.sum() - self.generalized_risk[-1] / 2
         return float(total / len(self.generalized_risk))
 
@@ -77,33 +74,17 @@ def risk_coverage_curve(
     )
 
 
-def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, ties: RankTies = "average") -> float:
+def aurc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     """Return the area under the risk-coverage curve: the mean selective risk over k = 1..n.
 
     The paper prints it times 1000.
-
-    Example:
-        >>> round(aurc([0.9, 0.8, 0.7, 0.6], [True, True, False, True]), 4)
-        0.1458
-        >>> aurc([0.5, 0.5], [True, False])
-        0.5
     """
-    return risk_coverage_curve(confidence, correct, ties=ties).aurc
+    return risk_coverage_curve(confidence, correct).aurc
 
 
-def augrc(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, ties: RankTies = "average"
-) -> float:
-    """Return the area under the generalised risk-coverage curve (0 to 0.5).
-
-    The curve starts at (0, 0) and is integrated by the trapezoid rule, so that it equals the closed
-    form of Traub et al., NeurIPS 2024: (1 - AUROC) * acc * (1 - acc) + (1 - acc)^2 / 2.
-
-    Example:
-        >>> augrc([0.9, 0.8, 0.7, 0.6], [True, True, False, True])
-        0.09375
-    """
-    return risk_coverage_curve(confidence, correct, ties=ties).augrc
+def augrc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
+    """Return the area under the generalised risk-coverage curve (0 to 0.5)."""
+    return risk_coverage_curve(confidence, correct).augrc
 
 
 def _accumulated_errors(threshold: FloatArray, hits: BoolArray, *, ties: RankTies) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The temperature that makes predictions most likely: one number fitted to labelled samples."""
+"""Temperature scaling: one number fitted to labelled samples by maximum likelihood."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,9 @@ from dtpt.metrics.validation import (
     read_array,
 )
 
-# Where every answer is right the best temperature is 0, where confidence misleads it is infinite.
+Part = tuple[Probabilities, IntArray]  # log-probabilities (samples, classes) and labels
+
+# Where every prediction is right the best temperature is 0; for useless confidence it is infinite.
 LEAST, MOST = 0.01, 100.0
 # A probability of 0 counts as 1e-12, as in the negative log-likelihood.
 LOG_FLOOR = float(np.log(1e-12))
@@ -28,8 +30,7 @@ def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> 
     """Return the T that minimises the mean negative log-likelihood of softmax(log p / T).
 
     The loss is convex in 1/T: Newton's method inside a bracket finds its only minimum. Where there
-    is none between 0.01 and 100 (all answers right, or confidence without value) the nearer bound
-    is returned.
+    is none between 0.01 and 100 the nearer bound is returned.
 
     Args:
         log_probabilities: (samples, classes) log-probabilities or logits; only differences within a
@@ -37,7 +38,7 @@ def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> 
         labels: (samples,) integers.
 
     Raises:
-        MetricError: for NaN, wrong shapes or labels, naming the first sample at fault.
+        MetricError: for NaN, wrong shapes or labels; the message names the first sample.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -55,17 +56,12 @@ def fit_shared_temperature(parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]])
     Args:
         parts: log-probabilities and labels of each data set, as in `fit_temperature`; every sample
             counts once.
-
-    Example:
-        >>> one, other = ([[2.0, 0.0]] * 3, [0, 0, 1]), ([[2.0, 0.0, -9.0]] * 3, [0, 1, 0])
-        >>> round(fit_shared_temperature([one, other]), 2)
-        2.51
     """
     checked = [_check_part(*part) for part in parts]
     if not checked:
-        raise MetricError("A temperature needs at least one data set to be fitted to.")
+        raise MetricError("Fitting a temperature needs at least one data set.")
     if _derivatives(checked, inverse=1.0) == (0.0, 0.0):
-        return 1.0  # all rows are flat: every temperature is as good
+        return 1.0  # all rows are flat: the likelihood does not depend on the temperature
     if _derivatives(checked, inverse=1 / MOST)[0] >= 0:
         return MOST
     if _derivatives(checked, inverse=1 / LEAST)[0] <= 0:
@@ -84,29 +80,35 @@ def tempered(
         0.75
     """
     rows, truth = _check_part(log_probabilities, labels)
-    confidence, own, squares = np.empty((3, len(rows)))
+    confidence, p_label, squares = np.empty((3, len(rows)))
     correct = np.empty(len(rows), dtype=np.bool_)
     for part, block in float64_blocks(rows):
-        weight = np.exp(_shifted(block) / temperature)
-        weight /= weight.sum(axis=1, keepdims=True)
-        top = weight.argmax(axis=1)
-        each = np.arange(len(weight))
-        confidence[part], own[part] = weight[each, top], weight[each, truth[part]]
-        squares[part], correct[part] = np.vecdot(weight, weight), top == truth[part]
-    return Predictions.from_confidence(confidence, correct, p_label=own, sum_squares=squares)
+        p = np.exp(_shifted(block) / temperature)
+        p /= p.sum(axis=1, keepdims=True)
+        top = p.argmax(axis=1)
+        row = np.arange(len(p))
+        confidence[part], p_label[part] = p[row, top], p[row, truth[part]]
+        squares[part], correct[part] = np.vecdot(p, p), top == truth[part]
+    return Predictions.from_confidence(confidence, correct, p_label=p_label, sum_squares=squares)
 
 
-def _check_part(
-    log_probabilities: npt.ArrayLike, labels: npt.ArrayLike
-) -> tuple[Probabilities, IntArray]:
-    rows = _check_logits(log_probabilities)
+def _check_part(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Part:
+    rows = read_array(log_probabilities, "log_probabilities", dimensions=2)
+    if rows.dtype.kind != "f":
+        rows = rows.astype(np.float64)
+    valid = np.isfinite(rows.max(axis=1)) & ~np.isnan(rows.min(axis=1))
+    if not valid.all():
+        raise MetricError(
+            f"log_probabilities[{int(np.argmin(valid))}] has NaN, infinity or no finite value; "
+            "expected logarithms of probabilities."
+        )
     truth = check_labels(labels, classes=rows.shape[1])
     check_same_length(len(rows), len(truth), names=("log_probabilities", "labels"))
     return rows, truth
 
 
-def _root_of_slope(parts: Sequence[tuple[Probabilities, IntArray]]) -> float:
-    """Return the inverse temperature at which the loss is flat, known to lie between the bounds."""
+def _root_of_slope(parts: Sequence[Part]) -> float:
+    """Return the inverse temperature at which the loss is flat; it must lie between the bounds."""
     low, high, inverse = 1 / MOST, 1 / LEAST, 1.0
     for _ in range(100):
         slope, curvature = _derivatives(parts, inverse=inverse)
@@ -120,19 +122,17 @@ def _root_of_slope(parts: Sequence[tuple[Probabilities, IntArray]]) -> float:
     return following
 
 
-def _derivatives(
-    parts: Sequence[tuple[Probabilities, IntArray]], *, inverse: float
-) -> tuple[float, float]:
+def _derivatives(parts: Sequence[Part], *, inverse: float) -> tuple[float, float]:
     """Return slope and curvature of the mean loss in the inverse temperature."""
     slopes, curvatures = [], []
     for rows, labels in parts:
         for part, block in float64_blocks(rows):
             values = _shifted(block)
-            weight = np.exp(inverse * values)
-            weight /= weight.sum(axis=1, keepdims=True)
-            mean = np.vecdot(weight, values)
+            p = np.exp(inverse * values)
+            p /= p.sum(axis=1, keepdims=True)
+            mean = np.vecdot(p, values)
             slopes.append(mean - values[np.arange(len(values)), labels[part]])
-            curvatures.append(np.vecdot(weight, (values - mean[:, None]) ** 2))
+            curvatures.append(np.vecdot(p, (values - mean[:, None]) ** 2))
     return float(np.concatenate(slopes).mean()), float(np.concatenate(curvatures).mean())
 
 
@@ -144,17 +144,3 @@ def _shifted(rows: FloatArray) -> FloatArray:
         least = np.where(absent, 0.0, values).min(axis=1, keepdims=True)
         values = np.where(absent, np.minimum(least, LOG_FLOOR), values)
     return values
-
-
-def _check_logits(values: npt.ArrayLike) -> Probabilities:
-    array = read_array(values, "log_probabilities", dimensions=2)
-    if array.dtype.kind != "f":
-        array = array.astype(np.float64)
-    good = np.isfinite(array.max(axis=1)) & ~np.isnan(array.min(axis=1))
-    if not good.all():
-        row = int(np.argmin(good))
-        raise MetricError(
-            f"log_probabilities[{row}] holds NaN, infinity or no finite value; expected logarithms "
-            "of probabilities."
-        )
-    return array

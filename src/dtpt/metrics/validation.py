@@ -1,7 +1,7 @@
 """Checks of what goes into a metric, so that a bad number is named instead of averaged away.
 
-Accepted are anything `numpy.asarray` can read: lists, arrays, CPU tensors. Every refusal is a
-`MetricError` that says which argument and, where one sample is at fault, its index from 0.
+Accepted is anything `numpy.asarray` can read: lists, arrays, CPU tensors. Every refusal is a
+`MetricError` that names the argument and, where one sample is at fault, its index from 0.
 """
 
 import operator
@@ -24,7 +24,7 @@ RANGE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3
 # Probabilities converted to float64 at a time.
 BLOCK = 2**18
-# More bins than this are a slip of the hand; every bin takes memory, in classwise ECE per class.
+# More bins than this are a typing error; every bin takes memory, in classwise ECE per class.
 MOST_BINS = 10_000
 # All draws of all metrics are kept until the end.
 MOST_RESAMPLES = 100_000
@@ -39,7 +39,7 @@ class SampleError(MetricError):
 
 
 def read_array(values: npt.ArrayLike, name: str, *, dimensions: int) -> npt.NDArray[Any]:
-    """Turn `values` into a non-empty array of that many dimensions, or say why not."""
+    """Return a non-empty array of numbers with that many dimensions."""
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -55,23 +55,12 @@ def read_array(values: npt.ArrayLike, name: str, *, dimensions: int) -> npt.NDAr
 
 
 def check_same_length(first: int, second: int, *, names: tuple[str, str]) -> None:
-    """Refuse two arguments that describe different numbers of samples."""
     if first != second:
         raise MetricError(f"{names[0]} has {first} samples but {names[1]} has {second}.")
 
 
-def check_confidence(values: npt.ArrayLike) -> FloatArray:
-    """Return confidences as float64 in [0, 1]; at most 1e-6 outside is taken for rounding."""
-    return check_share(values, "confidence")
-
-
-def check_share(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Return fractions as float64 in [0, 1]; at most 1e-6 outside is taken for rounding.
-
-    Example:
-        >>> check_share([0.5, 1.0000001], "confidence").tolist()
-        [0.5, 1.0]
-    """
+def check_fraction(values: npt.ArrayLike, name: str) -> FloatArray:
+    """Return fractions as float64 in [0, 1]; at most 1e-6 outside is taken for rounding."""
     array = read_array(values, name, dimensions=1).astype(np.float64)
     inside = (array >= -RANGE_TOLERANCE) & (array <= 1 + RANGE_TOLERANCE)  # False for NaN
     if not inside.all():
@@ -80,11 +69,13 @@ def check_share(values: npt.ArrayLike, name: str) -> FloatArray:
     return np.clip(array, 0.0, 1.0)
 
 
+def check_confidence(values: npt.ArrayLike) -> FloatArray:
+    return check_fraction(values, "confidence")
+
+
 def check_correct(values: npt.ArrayLike) -> BoolArray:
     """Return correctness as booleans; numbers are taken only when they are exactly 0 or 1."""
     array = read_array(values, "correct", dimensions=1)
-    if array.dtype.kind == "b":
-        return array.astype(np.bool_)
     boolean = (array == 0) | (array == 1)
     if not boolean.all():
         index = int(np.argmin(boolean))
@@ -109,37 +100,27 @@ def check_probabilities(values: npt.ArrayLike) -> Probabilities:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     sums = array.sum(axis=1, dtype=np.float64)  # (samples,); NaN and infinity survive the sum
-    good = np.abs(sums - 1) <= SUM_TOLERANCE
-    if not good.all():
-        _refuse_row(array, sums, row=int(np.argmin(good)))
-    if array.min() < 0:
-        row, column = np.unravel_index(int(np.argmax(array < 0)), array.shape)
-        raise SampleError(
-            f"probabilities[{row}, {column}] is {array[row, column]}; expected 0 to 1.", int(row)
-        )
+    valid = np.abs(sums - 1) <= SUM_TOLERANCE
+    if not valid.all() or array.min() < 0:
+        valid &= (array >= 0).all(axis=1)
+        row = int(np.argmin(valid))
+        raise SampleError(_row_problem(array[row], float(sums[row]), row=row), row)
     return array
 
 
-def _refuse_row(array: Probabilities, sums: FloatArray, *, row: int) -> None:
-    bad = ~np.isfinite(array[row]) | (array[row] < 0)
+def _row_problem(values: Probabilities, total: float, *, row: int) -> str:
+    bad = ~np.isfinite(values) | (values < 0)
     if bad.any():
         column = int(np.argmax(bad))
-        value = array[row, column]
-        raise SampleError(f"probabilities[{row}, {column}] is {value}; expected 0 to 1.", row)
-    raise SampleError(
-        f"probabilities[{row}] sums to {sums[row]:.6g}; expected 1 within {SUM_TOLERANCE}. "
-        "Give softmax outputs, not logits.",
-        row,
+        return f"probabilities[{row}, {column}] is {values[column]}; expected 0 to 1."
+    return (
+        f"probabilities[{row}] sums to {total:.6g}; expected 1 within {SUM_TOLERANCE}. Give "
+        "softmax outputs, not logits."
     )
 
 
 def float64_blocks(rows: Probabilities) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield float64 copies of some rows at a time, small enough to stay in the processor's cache.
-
-    Example:
-        >>> [(part, block.shape) for part, block in float64_blocks(np.eye(3, dtype=np.float32))]
-        [(slice(0, 3, None), (3, 3))]
-    """
+    """Yield float64 copies of some rows at a time, small enough for the processor's cache."""
     height = max(1, BLOCK // rows.shape[1])
     for start in range(0, len(rows), height):
         part = slice(start, min(start + height, len(rows)))
@@ -168,56 +149,31 @@ def check_predictions(
     return rows, truth
 
 
-def check_count(value: int, name: str, *, most: int | None = None) -> int:
-    """Refuse a number below one, above `most`, or that is no whole number.
-
-    Example:
-        >>> check_count(20, "bins", most=10_000)
-        20
-    """
-    limit = "at least 1" if most is None else f"1 to {most:,}"
+def check_count(value: int, name: str, *, most: int) -> int:
+    """Raise unless `value` is a whole number from 1 to `most`."""
     try:
         count = operator.index(value)
     except TypeError:
         raise MetricError(f"{name} is {value!r}; expected a whole number.") from None
-    if count < 1 or (most is not None and count > most):
-        raise MetricError(f"{name} is {value}; expected {limit}.")
+    if not 1 <= count <= most:
+        raise MetricError(f"{name} is {value}; expected 1 to {most:,}.")
     return count
 
 
 def check_bins(value: int, name: str = "bins") -> int:
-    """Refuse an impossible or absurd number of bins.
-
-    Example:
-        >>> check_bins(20)
-        20
-    """
     return check_count(value, name, most=MOST_BINS)
 
 
 def check_resamples(value: int) -> int:
-    """Refuse an impossible or absurd number of bootstrap resamples.
-
-    Example:
-        >>> check_resamples(1000)
-        1000
-    """
     return check_count(value, "resamples", most=MOST_RESAMPLES)
 
 
 def check_level(value: float) -> float:
-    """Refuse a confidence level that is not strictly between 0 and 1.
-
-    Example:
-        >>> check_level(0.95)
-        0.95
-    """
     if not 0 < value < 1:
         raise MetricError(f"level is {value}; expected between 0 and 1, such as 0.95.")
     return value
 
 
 def check_choice(value: str, name: str, *, choices: tuple[str, ...]) -> None:
-    """Refuse a convention that does not exist."""
     if value not in choices:
         raise MetricError(f"{name} is {value!r}; expected one of {', '.join(choices)}.")

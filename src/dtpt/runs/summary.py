@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dtpt.metrics import CalibrationReport, Predictions, report_of
+from dtpt.metrics import CalibrationReport, Predictions
 from dtpt.runs.reading import Run
 from dtpt.runs.rows import Rows
 from dtpt.runs.spec import Cell
@@ -79,7 +79,7 @@ def predictions_of(rows: Rows) -> Predictions:
 
 def score_rows(rows: Rows) -> CalibrationReport | None:
     """Compute the metrics of some rows; None where there are none."""
-    return report_of(predictions_of(rows)) if len(rows) else None
+    return CalibrationReport.of(predictions_of(rows)) if len(rows) else None
 
 
 def score_cells(run: Run, cells: Iterable[Cell] | None = None) -> list[CellResult]:

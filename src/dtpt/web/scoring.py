@@ -2,7 +2,6 @@
 
 import math
 
-from dtpt.errors import MetricError
 from dtpt.metrics import (
     METRICS,
     Conventions,
@@ -13,7 +12,6 @@ from dtpt.metrics import (
     score,
 )
 from dtpt.metrics.prediction_files import parse_predictions
-from dtpt.metrics.validation import SampleError
 from dtpt.web.schemas import Bin, MetricValue, ScoreAnswer
 
 
@@ -28,11 +26,7 @@ def score_csv(data: bytes, *, bins: int) -> ScoreAnswer:
         >>> answer.count, answer.metrics[0].key, answer.metrics[0].value
         (2, 'accuracy', 0.5)
     """
-    found = parse_predictions(data, name="The file")
-    try:
-        predictions = found.checked()
-    except SampleError as error:
-        raise MetricError(f"The file, {found.locate(error.index)}: {error}") from error
+    predictions = parse_predictions(data, name="The file")
     conventions = Conventions(bins=bins)
     values = score(predictions, conventions)
     return ScoreAnswer(

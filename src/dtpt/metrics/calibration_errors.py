@@ -18,12 +18,6 @@ from dtpt.metrics.binning import (
     reliability_bins,
     width_edges,
 )
-from dtpt.metrics.smoothing import (
-    mirrored_spectrum,
-    self_consistent_error,
-    shared_cells,
-    smoothed_error,
-)
 from dtpt.metrics.validation import (
     BoolArray,
     FloatArray,
@@ -45,7 +39,7 @@ def ece(
 ) -> float:
     """Return the expected calibration error, the mean of |accuracy - confidence| over bins.
 
-    Each equal-width bin counts with its share of the samples.
+    Each equal-width bin counts with its fraction of the samples.
 
     Example:
         >>> round(ece([0.8, 0.8, 0.6, 0.3], [True, True, False, False]), 3)
@@ -72,10 +66,6 @@ def aece(
         ties: see `equal_mass_bins`.
         drop_smallest: reproduce O-TPT's code, which interpolates bin edges between the sorted
             confidences and leaves the smallest confidence(s) in no bin. Ignores `ties`.
-
-    Example:
-        >>> round(aece([0.9, 0.1, 0.5, 0.5], [True, False, True, False], bins=2), 3)
-        0.05
     """
     values, hits = check_pair(confidence, correct)
     check_bins(bins)
@@ -91,10 +81,6 @@ def mce(
 
     Bins are those of `ece`. A bin with a single sample counts fully, as in the code behind the
     paper, so the value is noisy where few samples have a low or a high confidence.
-
-    Example:
-        >>> round(mce([0.8, 0.8, 0.6, 0.3], [True, True, False, False]), 3)
-        0.6
     """
     data = reliability_bins(confidence, correct, bins=bins, closed=closed)
     return float(np.nanmax(np.abs(data.accuracy - data.mean_confidence)))
@@ -107,12 +93,7 @@ def classwise_ece(
     bins: int = 20,
     closed: Closed = "right",
 ) -> float:
-    """Return the mean over classes of the ECE of "this sample is of class k".
-
-    Example:
-        >>> round(classwise_ece([[0.7, 0.3], [0.6, 0.4]], [0, 1], bins=4), 3)
-        0.15
-    """
+    """Return the mean over classes of the ECE of "this sample is of class k"."""
     rows, truth = check_predictions(probabilities, labels)
     return float(classwise_errors(rows, truth, bins=bins, closed=closed).mean())
 
@@ -120,32 +101,25 @@ def classwise_ece(
 def classwise_errors(
     probabilities: Probabilities, labels: IntArray, *, bins: int, closed: Closed
 ) -> FloatArray:
-    """Return the ECE of each class from checked arrays, shape (classes,).
-
-    With many classes nearly all probabilities are in the first bin: only the others are sorted
-    into bins, and the first bin is what remains of the class's total.
-
-    Example:
-        >>> p, y = np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1])
-        >>> classwise_errors(p, y, bins=2, closed="right").round(3).tolist()
-        [0.4, 0.4]
-    """
+    """Return the ECE of each class from checked arrays, shape (classes,)."""
+    # With many classes nearly all probabilities are in the first bin: only the others are sorted
+    # into bins, and the first bin is what remains of the class's total.
     check_choice(closed, "closed", choices=("right", "left"))
     samples, classes = probabilities.shape
     first_edge = width_edges(bins)[1]
     total = np.zeros(classes)
-    places, values = [], []
+    columns, values = [], []
     for _, block in float64_blocks(probabilities):
         total += block.sum(axis=0)
-        found = np.flatnonzero(block >= first_edge)
-        places.append(found % classes)
-        values.append(block.ravel()[found])
+        large = np.flatnonzero(block >= first_edge)
+        columns.append(large % classes)
+        values.append(block.ravel()[large])
     value = np.concatenate(values)
-    cell = np.concatenate(places) * bins + assign_width_bins(value, bins, closed=closed)
+    cell = np.concatenate(columns) * bins + assign_width_bins(value, bins, closed=closed)
     gaps = np.bincount(cell, weights=value, minlength=classes * bins).reshape(classes, bins)
     gaps[:, 0] += total - gaps.sum(axis=1)
-    own = probabilities[np.arange(samples), labels].astype(np.float64)
-    np.subtract.at(gaps, (labels, assign_width_bins(own, bins, closed=closed)), 1.0)
+    p_label = probabilities[np.arange(samples), labels].astype(np.float64)
+    np.subtract.at(gaps, (labels, assign_width_bins(p_label, bins, closed=closed)), 1.0)
     return np.asarray(np.abs(gaps).sum(axis=1) / samples)
 
 
@@ -163,27 +137,23 @@ def smooth_ece(
         confidence: (samples,) in [0, 1].
         correct: (samples,) whether the prediction was right.
         bandwidth: standard deviation of the kernel; `None` for the self-consistent one.
-
-    Example:
-        >>> round(smooth_ece([0.5, 0.5, 0.5], [True, True, True]), 6)
-        0.5
     """
     values, hits = check_pair(confidence, correct)
-    left, share = shared_cells(values, grid=SMOOTHING_GRID)
+    left, fraction = grid_cells(values, grid=SMOOTHING_GRID)
     mass = (hits - values) / len(values)
     line = np.zeros((1, SMOOTHING_GRID + 1))
-    line[0] += np.bincount(left, weights=mass * (1 - share), minlength=SMOOTHING_GRID + 1)
-    line[0] += np.bincount(left + 1, weights=mass * share, minlength=SMOOTHING_GRID + 1)
+    line[0] += np.bincount(left, weights=mass * (1 - fraction), minlength=SMOOTHING_GRID + 1)
+    line[0] += np.bincount(left + 1, weights=mass * fraction, minlength=SMOOTHING_GRID + 1)
     spectrum = mirrored_spectrum(line)
     if bandwidth is None:
         return float(self_consistent_error(spectrum, tolerance=1e-10)[0])
     if not 0 <= bandwidth < np.inf:
         raise MetricError(f"bandwidth is {bandwidth}; expected 0 or more.")
-    return float(smoothed_error(spectrum, np.array([bandwidth]))[0])
+    return float(_smoothed_error(spectrum, np.array([bandwidth]))[0])
 
 
 def _binned_error(residual: FloatArray, member: IntArray) -> float:
-    """Sum |accuracy - confidence| weighted by bin share, which is |sum of residuals| / n."""
+    """Sum |accuracy - confidence| weighted by bin size, which is |sum of residuals| / n."""
     gaps = np.bincount(member, weights=residual)
     return float(np.abs(gaps).sum() / len(residual))
 
@@ -195,3 +165,57 @@ def _aece_without_smallest(values: FloatArray, hits: BoolArray, *, bins: int) ->
     kept = member >= 0
     gaps = np.bincount(member[kept], weights=(hits - values)[kept], minlength=bins)
     return float(np.abs(gaps).sum() / count)
+
+
+# The smooth calibration error, for one set of samples or many resamples of it. Residuals lie on a
+# grid over [0, 1] that is mirrored at both ends into a circle. There a Gaussian kernel multiplies
+# Fourier coefficients, so that an error at one bandwidth costs one transform.
+
+
+def grid_cells(position: FloatArray, *, grid: int) -> tuple[IntArray, FloatArray]:
+    """Return the grid point below each position and the fraction that belongs to the next one."""
+    scaled = position * grid
+    left = np.minimum(scaled.astype(np.int64), grid - 1)
+    return left, scaled - left
+
+
+def mirrored_spectrum(line: FloatArray) -> FloatArray:
+    """Return cosine coefficients (rows, grid + 1) of masses on a grid, mirrored at 0 and 1."""
+    ends = line.copy()
+    ends[:, [0, -1]] *= 2  # the mirror image of an end point lies on itself
+    circle = np.concatenate((ends, ends[:, -2:0:-1]), axis=1)  # (rows, 2 * grid)
+    return np.fft.rfft(circle, axis=1).real
+
+
+def self_consistent_error(spectrum: FloatArray, *, tolerance: float) -> FloatArray:
+    """Return, for each row, the error that equals its own bandwidth.
+
+    The error shrinks while the bandwidth grows, so there is one such point in [0, 1], and the
+    difference of the two bounds the distance to it. Regula falsi, Illinois variant.
+    """
+    rows = len(spectrum)
+    low, high = np.zeros(rows), np.ones(rows)
+    at_low, at_high = _smoothed_error(spectrum, low), _smoothed_error(spectrum, high) - 1
+    side = np.zeros(rows)  # which end moved last
+    middle = low
+    for _ in range(100):
+        span = np.where(at_low > at_high, at_low - at_high, 1.0)
+        middle = low + (high - low) * at_low / span
+        value = _smoothed_error(spectrum, middle) - middle
+        if (np.abs(value) <= tolerance).all():
+            break
+        right = value > 0  # the crossing lies to the right
+        at_high = np.where(right & (side > 0), at_high / 2, at_high)
+        at_low = np.where(~right & (side < 0), at_low / 2, at_low)
+        low, at_low = np.where(right, middle, low), np.where(right, value, at_low)
+        high, at_high = np.where(right, high, middle), np.where(right, at_high, value)
+        side = np.where(right, 1.0, -1.0)
+    return middle
+
+
+def _smoothed_error(spectrum: FloatArray, bandwidth: FloatArray) -> FloatArray:
+    """Return the integral of the absolute residual, smoothed at each row's bandwidth, (rows,)."""
+    frequency = np.pi * np.arange(spectrum.shape[1])
+    kernel = np.exp(-0.5 * np.square(bandwidth[:, None] * frequency))
+    smoothed = np.fft.irfft(spectrum * kernel, axis=1)  # (rows, 2 * grid)
+    return np.asarray(np.abs(smoothed).sum(axis=1) / 2)  # the circle covers [0, 1] twice

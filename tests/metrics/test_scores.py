@@ -1,12 +1,14 @@
-"""Isotonic regression and the two parts of the Brier score of the confidence."""
+"""Brier score, its two parts, and log-likelihood against their definitions."""
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtpt.metrics import top_brier_parts
-from dtpt.metrics.isotonic import isotonic_fit
+from dtpt.errors import MetricError
+from dtpt.metrics import brier, nll, top_brier_parts
 
 cheap = settings(max_examples=300, deadline=None, database=None)
 samples = st.lists(
@@ -36,9 +38,10 @@ def min_max_fit(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
 
 @cheap
 @given(samples)
-def test_fit_equals_the_min_max_formula(pairs: list[tuple[float, bool]]) -> None:
+def test_refinement_is_the_error_of_the_min_max_fit(pairs: list[tuple[float, bool]]) -> None:
     confidence, correct = split(pairs)
-    assert isotonic_fit(confidence, correct) == pytest.approx(min_max_fit(confidence, correct))
+    expected = ((correct - min_max_fit(confidence, correct)) ** 2).mean()
+    assert top_brier_parts(confidence, correct).refinement == pytest.approx(expected, abs=1e-12)
 
 
 @cheap
@@ -64,15 +67,23 @@ def test_a_monotone_change_of_scale_moves_calibration_only() -> None:
     assert boastful.calibration > honest.calibration + 0.01
 
 
-def test_recalibrated_confidences_have_no_calibration_part() -> None:
-    rng = np.random.default_rng(1)
-    confidence = rng.beta(4, 2, size=300)
-    correct = rng.uniform(size=300) < confidence**2
-    fitted = isotonic_fit(confidence, correct)
-    assert top_brier_parts(fitted, correct).calibration == pytest.approx(0, abs=1e-12)
-
-
 def test_many_samples_in_the_worst_order_are_fitted() -> None:
     confidence = np.linspace(0, 1, 50_000)
     correct = confidence < 0.5  # all high confidences wrong: one block in the end
-    assert np.unique(isotonic_fit(confidence, correct)).tolist() == [0.5]
+    assert top_brier_parts(confidence, correct).refinement == pytest.approx(0.25, abs=1e-12)
+
+
+def test_brier_and_nll_equal_their_definitions() -> None:
+    rng = np.random.default_rng(9)
+    probabilities, labels = rng.dirichlet(np.full(5, 0.5), size=200), rng.integers(5, size=200)
+    squares = ((probabilities - np.eye(5)[labels]) ** 2).sum(axis=1)
+    logs = [math.log(row[k]) for row, k in zip(probabilities, labels, strict=True)]
+    assert brier(probabilities, labels) == pytest.approx(squares.mean(), abs=1e-14)
+    assert nll(probabilities, labels) == pytest.approx(-np.mean(logs), abs=1e-12)
+
+
+def test_a_zero_probability_of_the_label_costs_the_floor_or_infinity() -> None:
+    assert nll([[1.0, 0.0]], [1]) == pytest.approx(-math.log(1e-12))
+    assert nll([[1.0, 0.0]], [1], floor=0) == math.inf
+    with pytest.raises(MetricError, match="floor"):
+        nll([[1.0, 0.0]], [1], floor=2)

@@ -1,0 +1,111 @@
+"""Exact binomial tails and bounds, McNemar's test, and Student's t; SciPy computes them.
+
+SciPy is imported inside the functions: `import dtpt` and `--help` must not load it.
+"""
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.errors import MetricError
+from dtpt.metrics.validation import FloatArray, check_level
+
+
+def binomial_cdf(
+    successes: npt.ArrayLike, trials: npt.ArrayLike, *, probability: npt.ArrayLike
+) -> FloatArray:
+    """Return the probability of at most that many successes, for arrays that broadcast."""
+    from scipy.special import betainc
+
+    count, total = _check_counts(successes, trials)
+    p = np.asarray(probability, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise MetricError(f"probability is {p.tolist()}; expected 0 to 1.")
+    count, total, p = np.broadcast_arrays(count, total, p)
+    tail = betainc(np.maximum(total - count, 1), count + 1, 1 - p)
+    return np.where(count < total, tail, 1.0)
+
+
+def binomial_upper_bound(errors: int, n: int, *, level: float = 0.95) -> float:
+    """Return the exact one-sided upper bound (Clopper-Pearson) of a rate of `errors` in `n`.
+
+    Whatever the true rate is, the bound lies below it with a probability of at most 1 - level.
+
+    Example:
+        >>> round(binomial_upper_bound(0, 100), 5), round(binomial_upper_bound(3, 100), 5)
+        (0.02951, 0.07571)
+    """
+    return float(binomial_upper_bounds([errors], [n], level=level)[0])
+
+
+def binomial_upper_bounds(
+    errors: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95
+) -> FloatArray:
+    """Return `binomial_upper_bound` of many pairs at once, shape as the arguments broadcast."""
+    from scipy.special import betaincinv
+
+    count, total = _check_counts(errors, n)
+    bound = betaincinv(count + 1, np.maximum(total - count, 1), check_level(level))
+    return np.where(count < total, bound, 1.0)
+
+
+def binomial_interval(successes: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Return the exact two-sided interval (Clopper-Pearson) of a rate.
+
+    Example:
+        >>> low, high = binomial_interval(8, 10)
+        >>> round(low, 4), round(high, 4)
+        (0.4439, 0.9748)
+    """
+    one_sided = (1 + check_level(level)) / 2
+    high = binomial_upper_bound(successes, n, level=one_sided)
+    return 1 - binomial_upper_bound(n - successes, n, level=one_sided), high
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the exact two-sided p-value of "both methods are right equally often".
+
+    Only samples that exactly one method has right count; under the hypothesis each of them is a
+    fair coin.
+
+    Example:
+        >>> round(mcnemar(1, 9), 12), mcnemar(4, 4)
+        (0.021484375, 1.0)
+    """
+    fewer, total = min(only_first, only_second), only_first + only_second
+    if total == 0:
+        return 1.0
+    return min(1.0, 2 * float(binomial_cdf(fewer, total, probability=0.5)))
+
+
+@functools.lru_cache(maxsize=64)  # a table of comparisons needs one value many times
+def student_quantile(level: float, freedom: float) -> float:
+    """Return t such that a Student variable lies within ±t with probability `level`."""
+    from scipy.special import stdtrit
+
+    return float(-stdtrit(freedom, (1 - check_level(level)) / 2))
+
+
+def student_tail(t: float, freedom: float) -> float:
+    """Return the two-sided p-value of t."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
+def _check_counts(
+    part: npt.ArrayLike, whole: npt.ArrayLike
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    parts, wholes = np.broadcast_arrays(np.asarray(part), np.asarray(whole))
+    if parts.dtype.kind not in "iu" or wholes.dtype.kind not in "iu":
+        raise MetricError(
+            f"Counts have dtypes {parts.dtype} and {wholes.dtype}; expected whole numbers."
+        )
+    valid = (parts >= 0) & (parts <= wholes) & (wholes > 0)
+    if not valid.all():
+        index = int(np.argmin(valid))
+        raise MetricError(
+            f"Invalid count {parts.flat[index]} of {wholes.flat[index]}; expected 0 to n, n >= 1."
+        )
+    return parts.astype(np.int64), wholes.astype(np.int64)
