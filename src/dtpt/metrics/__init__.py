@@ -10,13 +10,6 @@ from dtpt.metrics.binning import (
     reliability_bins,
     width_edges,
 )
-from dtpt.metrics.distributions import (
-    binomial_cdf,
-    binomial_interval,
-    binomial_upper_bound,
-    binomial_upper_bounds,
-    mcnemar,
-)
 from dtpt.metrics.calibration_errors import aece, classwise_ece, ece, mce, smooth_ece
 from dtpt.metrics.comparison import (
     COMPARED,
@@ -28,6 +21,13 @@ from dtpt.metrics.comparison import (
     draw_metrics,
     holm,
     pool,
+)
+from dtpt.metrics.distributions import (
+    binomial_cdf,
+    binomial_interval,
+    binomial_upper_bound,
+    binomial_upper_bounds,
+    mcnemar,
 )
 from dtpt.metrics.floor import (
     CalibratedBand,
