@@ -100,7 +100,7 @@ def anatomy(model: Clip, *, cache: Path) -> dict[str, float]:
     energy = texts.square().mean(dim=0).sort(descending=True).values  # (D,), sums to 1
     return {
         "logit_scale": model.logit_scale,
-        "token_embedding_std": float(model.text.token_embedding.weight.std()),
+        "token_embedding_std": float(model.require_text().token_embedding.weight.std()),
         "modality_gap": float((images.mean(0) - texts.mean(0)).norm()),
         "mean_cosine_between_texts": float((texts @ texts.T).mean()),
         "mean_cosine_between_images": float((images @ images.T).mean()),

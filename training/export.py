@@ -32,7 +32,7 @@ def averaged_model(run: Path) -> tuple[Clip, int]:
 
 def check(model: Clip, folder: Path) -> None:
     """Refuse weights that prompt tuning would misunderstand, and folders that are too large."""
-    spread = float(model.text.token_embedding.weight.std())
+    spread = float(model.require_text().token_embedding.weight.std())
     if not 0.8 * EMBEDDING_STD < spread < 1.2 * EMBEDDING_STD:
         raise ValueError(
             f"token embeddings have standard deviation {spread:.4f}, not {EMBEDDING_STD}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dtpt.clip.config import ClipConfig, SmallResNetConfig, TextConfig
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.preprocess import Preprocess
-from dtpt.clip.small_resnet import BasicBlock
+from dtpt.clip.resnet import BasicBlock
 from dtpt.clip.tokenizer import Tokenizer
 
 CONTEXT_LENGTH = 32
@@ -59,7 +59,8 @@ class InTraining(nn.Module):
 
     def text_features(self, tokens: Tensor, ends: Tensor) -> Tensor:
         """(U, L) tokens, (U,) positions of the end tokens -> (U, D) unit vectors."""
-        return F.normalize(self.clip.text(self.clip.text.embed(tokens), ends), dim=1)
+        tower = self.clip.require_text()
+        return F.normalize(tower(tower.embed(tokens), ends), dim=1)
 
     @torch.no_grad()
     def folded(self) -> Clip:
@@ -87,8 +88,9 @@ def new_model(tokenizer_json: bytes, *, generator: torch.Generator) -> Clip:
     initialise(model, generator)
     with torch.no_grad():
         model.log_logit_scale.fill_(math.log(FIRST_SCALE))
-        depth = (2 * model.config.text.layers) ** -0.5
-        for block in model.text.transformer.blocks:  # keep the residual stream small at the start
+        blocks = model.require_text().transformer.blocks
+        depth = (2 * len(blocks)) ** -0.5
+        for block in blocks:  # keep the residual stream small at the start
             block.attn.out_proj.weight.mul_(depth)
             block.mlp.c_proj.weight.mul_(depth)
         for module in model.visual.modules():
@@ -101,7 +103,7 @@ def new_model(tokenizer_json: bytes, *, generator: torch.Generator) -> Clip:
 @torch.no_grad()
 def hold_embedding_scale(model: Clip) -> None:
     """Rescale the token embeddings to CLIP's standard deviation."""
-    weight = model.text.token_embedding.weight
+    weight = model.require_text().token_embedding.weight
     weight.mul_(EMBEDDING_STD / weight.std())
 
 

@@ -108,6 +108,10 @@ class CheckpointError(DtptError):
     """A checkpoint that is missing, damaged, unsafe or does not fit its config."""
 
 
+class ModelError(DtptError):
+    """A model that lacks what an operation needs, such as a text tower."""
+
+
 class DeviceError(DtptError):
     """A device that this machine does not have."""
 

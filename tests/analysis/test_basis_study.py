@@ -43,7 +43,7 @@ def study(chosen, tiny_clip, pictures):
 def test_what_is_odd_about_the_pictures_stands_in_the_study(chosen, study, tiny_clip, pictures):
     odd = replace(pictures, remarks=("Two files are no pictures.",))
     again = study_basis(chosen, model=tiny_clip, datasets=[odd])
-    assert again.origin.remarks == (*tiny_clip.remarks, "Two files are no pictures.")
+    assert again.origin.remarks == (*tiny_clip.notes, "Two files are no pictures.")
     assert again.families == study.families
 
 

@@ -11,8 +11,7 @@ from dtpt.bench.end_to_end import SETTINGS
 from dtpt.bench.options import method_names, whole_numbers
 from dtpt.bench.tuning import Case
 from dtpt.cli.bench import app
-from dtpt.clip.loading.catalog import architecture
-from dtpt.clip.model import views_per_batch
+from dtpt.clip.model import VIEWS_PER_BATCH
 from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import BenchmarkError, UnknownName
 from dtpt.methods import PAPER_METHODS
@@ -123,7 +122,7 @@ def test_chunks_compare_the_sizes_in_use_with_others(printed):
     rows = {(row["what"], row["size"]): row for row in found["rows"]}
     assert [key for key, row in rows.items() if row["fixed"]] == [
         ("class tokens", CHUNK_TOKENS),
-        ("views", views_per_batch(architecture("ViT-B-32"))),
+        ("views", VIEWS_PER_BATCH),
     ]
     assert set(rows) > {("class tokens", 8), ("views", 1)}
     assert min(row["above_best"] for row in rows.values()) == 0

@@ -51,7 +51,7 @@ def test_the_peak_is_a_rate():
 def test_attention_and_packed_products_are_counted_as_the_products_they_are():
     import torch
 
-    from dtpt.clip.packed import Copies
+    from dtpt.clip.packed import PackedWeights
 
     q, kv = torch.ones(2, 3, 5, 8, requires_grad=True), torch.ones(2, 3, 7, 8, requires_grad=True)
     scores = 2 * 2 * 3 * 5 * 7 * 8 / 1e9  # of two times three heads, (5, 8) by (8, 7)
@@ -62,5 +62,5 @@ def test_attention_and_packed_products_are_counted_as_the_products_they_are():
     assert count_gflop(attend) == pytest.approx(2 * scores)
     assert count_gflop(lambda: attend().sum().backward()) == pytest.approx((2 + 5) * scores)
     x, weight = torch.ones(3, 4, 256), torch.ones(512, 256)
-    packed = count_gflop(lambda: Copies().linear(x, weight, bias=torch.zeros(512), name="w"))
+    packed = count_gflop(lambda: PackedWeights().linear(x, weight, bias=torch.zeros(512), name="w"))
     assert packed == pytest.approx(2 * 12 * 256 * 512 / 1e9)

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dtpt.clip.convolutions import Folds, rectified
+from dtpt.clip.config import TextConfig
+from dtpt.clip.resnet import FoldedNorms, add_relu
 from dtpt.clip.transformer import Block
 
 LIMIT = {"rtol": 0, "atol": 1e-12}
@@ -24,7 +25,8 @@ def shaken(module, seed=0):
 
 @pytest.fixture(params=["quick_gelu", "gelu"])
 def block(request):
-    made = Block(16, 2, mlp_width=32, activation=request.param, eps=1e-5).double()
+    config = TextConfig(width=16, heads=2, mlp_width=32, layers=1, context_length=8, vocab_size=8)
+    made = Block(config, activation=request.param).double()
     return shaken(made).requires_grad_(False), request.param
 
 
@@ -86,15 +88,15 @@ def test_folded_norm_is_the_norm_behind_the_convolution(stride):
     conv = shaken(nn.Conv2d(4, 6, 3, stride=stride, padding=1, bias=False).double())
     norm = shaken(nn.BatchNorm2d(6).double()).eval()
     x = torch.randn(2, 4, 8, 8, dtype=torch.float64)
-    folds = Folds()
+    folds = FoldedNorms()
     for _ in range(2):  # made, then kept
-        torch.testing.assert_close(folds.normalised(x, conv, norm=norm), norm(conv(x)), **LIMIT)
+        torch.testing.assert_close(folds.conv_norm(x, conv, norm=norm), norm(conv(x)), **LIMIT)
     down = nn.Sequential(nn.AvgPool2d(2), conv, norm)
-    torch.testing.assert_close(Folds().projected(x, down), down(x), **LIMIT)
-    assert folds.projected(x, None) is x
+    torch.testing.assert_close(FoldedNorms().shortcut(x, down), down(x), **LIMIT)
+    assert folds.shortcut(x, None) is x
     norm.train()
     before = norm.running_mean.clone()
-    folds.normalised(x, conv, norm=norm)
+    folds.conv_norm(x, conv, norm=norm)
     assert not torch.equal(norm.running_mean, before)  # training still gathers statistics
 
 
@@ -102,11 +104,11 @@ def test_overwriting_stops_where_a_gradient_is_wanted():
     x = torch.tensor([-1.0, 2.0], requires_grad=True)
     shortcut = torch.tensor([0.5, 0.5])
     fresh = x * 1
-    assert rectified(fresh, shortcut).tolist() == [0.0, 2.5]
+    assert add_relu(fresh, shortcut).tolist() == [0.0, 2.5]
     assert fresh.tolist() == [-1.0, 2.0]
     with torch.no_grad():
         mine = torch.tensor([-1.0, 2.0])
-        assert rectified(mine, shortcut).data_ptr() == mine.data_ptr()
+        assert add_relu(mine, shortcut).data_ptr() == mine.data_ptr()
     assert shortcut.tolist() == [0.5, 0.5]
 
 

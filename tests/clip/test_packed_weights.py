@@ -7,13 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks.reference_towers import ReferenceClip
 from dtpt.clip import load_model, packed
 from dtpt.clip.loading.catalog import architecture
-from dtpt.clip.packed import SMALLEST, Copies
-from dtpt.clip.plain import PlainClip
+from dtpt.clip.model import random_clip
+from dtpt.clip.packed import MIN_WEIGHTS, PackedWeights, packed_bytes
 from dtpt.clip.prompts import PromptSet
-from dtpt.clip.random_weights import random_clip
-from dtpt.clip.transformer import packed_bytes
 from dtpt.methods import resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.tuning import Tuner
@@ -53,7 +52,7 @@ def test_product_and_gradient_are_those_of_a_linear_layer(shape, silu, monkeypat
     weight, bias = layer()
     x = torch.randn(shape, requires_grad=True)
     direction = torch.randn(*shape[:-1], 512)
-    mine = Copies().linear(x, weight, bias=bias, name="w", silu=silu)
+    mine = PackedWeights().linear(x, weight, bias=bias, name="w", silu=silu)
     theirs = F.linear(x, weight, bias)
     theirs = F.silu(theirs) if silu else theirs
     torch.testing.assert_close(mine, theirs, **LIMIT)
@@ -63,7 +62,7 @@ def test_product_and_gradient_are_those_of_a_linear_layer(shape, silu, monkeypat
         ]
         torch.testing.assert_close(*gradients, **LIMIT)
     with torch.no_grad():
-        again = Copies().linear(x, weight, bias=bias, name="w", silu=silu)
+        again = PackedWeights().linear(x, weight, bias=bias, name="w", silu=silu)
     torch.testing.assert_close(again, theirs, **LIMIT)
     assert len(counted) == 4  # forward, backward twice, forward: none of them took another way
 
@@ -74,7 +73,7 @@ def test_order_in_memory_does_not_matter():
     x = torch.randn(256, 6).t()  # not contiguous
     wide = (torch.randn(512, 512) / 16)[:, ::2]
     for part in (weight, wide):
-        mine = Copies().linear(x, part, bias=bias, name="w")
+        mine = PackedWeights().linear(x, part, bias=bias, name="w")
         torch.testing.assert_close(mine, F.linear(x, part, bias), **LIMIT)
 
 
@@ -82,7 +81,7 @@ def test_order_in_memory_does_not_matter():
 def test_numbers_do_not_depend_on_what_ran_before():
     weight, bias = layer()
     few, many = torch.randn(3, 256), torch.randn(3000, 256)
-    first, second = Copies(), Copies()
+    first, second = PackedWeights(), PackedWeights()
     first.linear(many, weight, bias=bias, name="w")
     second.linear(few, weight, bias=bias, name="w")
     for x in (few, many):
@@ -93,7 +92,7 @@ def test_numbers_do_not_depend_on_what_ran_before():
 @needs_onednn
 def test_copy_is_made_again_when_weights_change():
     weight, bias = layer()
-    x, copies = torch.randn(4, 256), Copies()
+    x, copies = torch.randn(4, 256), PackedWeights()
     copies.linear(x, weight, bias=bias, name="w")
     with torch.no_grad():
         weight.mul_(2)
@@ -107,11 +106,11 @@ def test_copy_is_made_again_when_weights_change():
 @needs_onednn
 def test_copy_is_made_once():
     weight, bias = layer()
-    x, copies = torch.randn(4, 256), Copies()
+    x, copies = torch.randn(4, 256), PackedWeights()
     copies.linear(x, weight, bias=bias, name="w")
-    made = copies._made["w"]
+    made = copies._packed["w"]
     copies.linear(x, weight, bias=bias, name="w")
-    assert copies._made["w"] is made
+    assert copies._packed["w"] is made
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_copy_is_made_once():
 def test_everything_else_takes_the_plain_way(weight, x, monkeypatch):
     counted = count_products(monkeypatch)
     bias = torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
-    y = Copies().linear(x, weight, bias=bias, name="w", silu=True)
+    y = PackedWeights().linear(x, weight, bias=bias, name="w", silu=True)
     assert y.shape == (len(x), len(weight))
     assert y.requires_grad == weight.requires_grad
     if x.device.type == "cpu":
@@ -139,12 +138,12 @@ def test_everything_else_takes_the_plain_way(weight, x, monkeypatch):
 @needs_onednn
 def test_copies_and_pickles_of_a_model_leave_packed_weights_out(make_clip):
     model = make_clip()
-    copies = model.text.transformer.blocks[0].attn.copies
+    copies = model.text.transformer.blocks[0].attn.packed
     weight, bias = layer()
     copies.linear(torch.randn(1, 256), weight, bias=bias, name="w")
-    assert copies._made
+    assert copies._packed
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert other.text.transformer.blocks[0].attn.copies._made == {}
+        assert other.text.transformer.blocks[0].attn.packed._packed == {}
         assert other.state_dict().keys() == model.state_dict().keys()
 
 
@@ -152,14 +151,14 @@ def test_weights_made_in_inference_mode_are_used_as_they_are():
     with torch.inference_mode():
         weight, bias = layer()
         x = torch.randn(2, 256)
-        mine = Copies().linear(x, weight, bias=bias, name="w")
+        mine = PackedWeights().linear(x, weight, bias=bias, name="w")
         assert torch.equal(mine, F.linear(x, weight, bias))
 
 
 def test_pocket_is_too_small_to_be_packed():
     blocks = load_model("pocket", device="cpu").text.transformer.blocks
     sizes = [weight.numel() for block in blocks for weight in block.parameters()]
-    assert max(sizes) < SMALLEST
+    assert max(sizes) < MIN_WEIGHTS
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +185,9 @@ def test_memory_of_the_copies_is_foretold(middling_clip):
         else:
             tower.transformer(torch.randn(1, 3, 256))
         made = [
-            c for block in tower.transformer.blocks for c in (block.attn.copies, block.mlp.copies)
+            c for block in tower.transformer.blocks for c in (block.attn.packed, block.mlp.packed)
         ]
-        kept = [one for copies in made for one in copies._made.values()]
+        kept = [one for copies in made for one in copies._packed.values()]
         weights = sum(4 * one.source.numel() for one in kept)
         assert packed_bytes(tower, backward=backward) == weights * (1 + backward)
 
@@ -202,5 +201,5 @@ def test_engine_on_packed_weights_is_algorithm_1(middling_clip, name, monkeypatc
     method = resolve_method(name)
     (mine,) = Tuner(middling_clip, prompts).predict(views, [method])
     assert counted
-    theirs = algorithm_1(PlainClip(middling_clip), prompts, views=views, method=method)
+    theirs = algorithm_1(ReferenceClip(middling_clip), prompts, views=views, method=method)
     torch.testing.assert_close(mine.probabilities, theirs, rtol=0, atol=1e-5)

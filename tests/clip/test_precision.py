@@ -6,8 +6,8 @@ from test_towers import clip_with
 
 from dtpt.clip import load_model
 from dtpt.clip.config import ResNetConfig, SmallResNetConfig
+from dtpt.clip.device import scale_for_half
 from dtpt.clip.loading.save import save_model
-from dtpt.clip.precision import fitted
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import CheckpointError, UnknownName
 from dtpt.methods import resolve_method
@@ -47,8 +47,8 @@ def test_loaded_model_keeps_its_fingerprint_and_says_that_it_is_slow(precision):
     assert half.fingerprint == full.fingerprint
     assert half.logit_scale == full.logit_scale
     assert half.text.positional_embedding.element_size() == 2
-    assert full.remarks == ()
-    assert half.remarks == (f"{precision} on a CPU is slower than float32, and less exact.",)
+    assert full.notes == ()
+    assert half.notes == (f"{precision} on a CPU is slower than float32, and less exact.",)
 
 
 @pytest.mark.parametrize("precision", HALF)
@@ -74,12 +74,12 @@ def test_tuning_takes_the_same_step(precision, name):
 
 def test_scaling_a_gradient_rounds_nothing_and_leaves_wide_towers_alone():
     gradient = torch.randn(50, 7) * 1e-9
-    scaled, undo = fitted(gradient, torch.float16)
+    scaled, undo = scale_for_half(gradient, torch.float16)
     assert 1 <= float(scaled.abs().max()) < 2
     assert torch.equal(scaled * undo, gradient)
-    assert torch.equal(fitted(torch.zeros(3), torch.float16)[0], torch.zeros(3))
+    assert torch.equal(scale_for_half(torch.zeros(3), torch.float16)[0], torch.zeros(3))
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
-        assert fitted(gradient, dtype) == (gradient, 1.0)
+        assert scale_for_half(gradient, dtype) == (gradient, 1.0)
 
 
 def test_rounded_weights_are_not_saved(tmp_path):

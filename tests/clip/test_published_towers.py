@@ -4,8 +4,8 @@ import pytest
 import torch
 from test_towers import clip_with
 
+from benchmarks.reference_towers import ReferenceClip
 from dtpt.clip.config import ResNetConfig, SmallResNetConfig
-from dtpt.clip.plain import PlainClip
 from dtpt.clip.prompts import PromptSet
 from dtpt.methods.algorithm_1 import text_features
 
@@ -28,21 +28,21 @@ def model(request, make_clip):
 def test_image_features_are_ours(model):
     size = model.config.vision.image_size
     pixels = torch.randn(3, 3, size, size, dtype=torch.float64)
-    theirs = PlainClip(model).encode_image(pixels)
+    theirs = ReferenceClip(model).encode_image(pixels)
     torch.testing.assert_close(model.encode_image(pixels), theirs, **LIMIT)
 
 
 def test_text_features_are_ours(model):
     names = ["cat", "dog", "a very large car"]
     prompts = PromptSet.build(model, names)
-    theirs = text_features(PlainClip(model), prompts, context=prompts.context)
+    theirs = text_features(ReferenceClip(model), prompts, context=prompts.context)
     mine = model.encode_text([f"a photo of a {name}." for name in names])
     torch.testing.assert_close(mine, theirs, **LIMIT)
 
 
 def test_weights_are_shared_and_stay_as_they_are(model):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    plain = PlainClip(model)
+    plain = ReferenceClip(model)
     shared = plain.state_dict()
     for name, tensor in model.state_dict().items():
         assert shared[name].data_ptr() == tensor.data_ptr()

@@ -123,4 +123,6 @@ def test_a_look_from_one_token_is_attention_of_that_token():
     x = torch.randn(5, 11, 24, dtype=torch.float64, generator=generator)
     q, kv = attention.project(x)
     all_tokens = attention.attend(q, kv)
-    torch.testing.assert_close(attention.look(x[:, 4:5], x), all_tokens[:, 4:5], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        attention.attend_from(x[:, 4:5], x), all_tokens[:, 4:5], rtol=0, atol=1e-12
+    )

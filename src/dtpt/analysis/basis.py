@@ -100,10 +100,11 @@ def rotated(model: Clip, rotation: Tensor) -> Clip:
 
     Image features are rotated by the caller (`features @ rotation`): they come from a cache.
     """
-    turned, text = copy.copy(model), copy.copy(model.text)
+    tower = model.require_text()
+    turned, text = copy.copy(model), copy.copy(tower)
     turned._modules = dict(model._modules)
-    text._parameters = dict(model.text._parameters)
-    projection = model.text.text_projection.detach()
+    text._parameters = dict(tower._parameters)
+    projection = tower.text_projection.detach()
     matrix = rotation.to(projection.dtype).to(projection.device)
     text.text_projection = nn.Parameter(projection @ matrix, requires_grad=False)
     turned.text = text

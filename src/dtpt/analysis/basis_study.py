@@ -245,7 +245,7 @@ def _summarise(
     for task, answers in found:
         families.setdefault(task.dataset.family, []).append((task, answers))
     return BasisStudy(
-        origin=origin_of(setup.spec, [*setup.model.remarks, *of_sets]),
+        origin=origin_of(setup.spec, [*setup.model.notes, *of_sets]),
         weights=weights,
         datasets=tuple(_facts(task, answers, count=len(weights)) for task, answers in found),
         families=tuple(

@@ -57,7 +57,7 @@ def bench_chunks(
 ) -> None:
     """Compare the fixed chunk sizes with others."""
     from dtpt.clip.loading.catalog import architecture as shape
-    from dtpt.clip.random_weights import random_clip
+    from dtpt.clip.model import random_clip
 
     sizes, batches = whole_numbers(tokens, "--tokens"), whole_numbers(views, "--views")
     with torch_threads(threads):
@@ -99,7 +99,7 @@ def image_rows(clip: "Clip", sizes: Sequence[int], *, repeat: int) -> list[Row]:
 
     from dtpt.clip.model import views_per_batch
 
-    used, side = views_per_batch(clip.config), clip.preprocessing.size
+    used, side = views_per_batch(clip.visual), clip.preprocessing.size
     tried = list(dict.fromkeys([*sizes, used]))
     pixels = torch.zeros(max(tried), 3, side, side)
     ways = {size: partial(_image_side, clip, pixels, size=size) for size in tried}

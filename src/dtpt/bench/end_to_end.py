@@ -6,7 +6,7 @@ A model of any shape with random weights; "one" setting is D-TPT, "five" are the
 The plain way repeats everything for each setting, as the released code of the peers does: the views
 by `benchmarks.reference_views`, the image tower over all of them and once more over the original
 for the answer, and Algorithm 1 as printed on the text side, both towers as published
-(`dtpt.clip.plain`).
+(`benchmarks.reference_towers`).
 Zero-shot needs one view only, and gets no more. Ours makes the views once, encodes them once, and
 the engine answers all settings. What does not depend on the picture (the model, the tokenised
 prompts, the engine's graph of the initial text features) is made before. The seconds of each stage
@@ -238,10 +238,10 @@ def _shares(stages: Stages) -> Stages:
 
 
 def _scene(architecture: str, classes: int, *, views: int) -> Scene:
+    from benchmarks.reference_towers import ReferenceClip
     from dtpt.clip.loading.catalog import architecture as shape
-    from dtpt.clip.plain import PlainClip
+    from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
-    from dtpt.clip.random_weights import random_clip
     from dtpt.tuning import Tuner
     from dtpt.views import ViewRecipe
 
@@ -249,7 +249,7 @@ def _scene(architecture: str, classes: int, *, views: int) -> Scene:
         raise BenchmarkError(f"--classes {classes} and --views {views} must be 1 or more.")
     clip = random_clip(shape(architecture))
     tuner = Tuner(clip, PromptSet.build(clip, class_names(classes)))
-    return Scene(clip, PlainClip(clip), tuner, ViewRecipe(count=views), photograph())
+    return Scene(clip, ReferenceClip(clip), tuner, ViewRecipe(count=views), photograph())
 
 
 def _print(row: Row) -> None:

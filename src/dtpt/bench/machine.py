@@ -100,10 +100,10 @@ def matmul_peak_gflops(side: int = 2048, *, repeat: int = 5) -> float:
     """
     import torch
 
-    from dtpt.clip.packed import Copies
+    from dtpt.clip.packed import PackedWeights
 
     left, right = torch.ones(side, side), torch.ones(side, side)
-    none, copies = torch.zeros(side), Copies()
+    none, copies = torch.zeros(side), PackedWeights()
     ways = {
         "plain": lambda: left @ right,
         "packed": lambda: copies.linear(left, right, bias=none, name="right"),
@@ -127,14 +127,14 @@ def count_gflop(work: Callable[[], object]) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from dtpt.clip.packed import work_of_products
+    from dtpt.clip.packed import packed_flops
 
     aten = torch.ops.aten
     attention = {
         aten._scaled_dot_product_flash_attention_for_cpu: _attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     }
-    mapping = attention | work_of_products()
+    mapping = attention | packed_flops()
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
         work()
     return float(counter.get_total_flops()) / 1e9

@@ -128,7 +128,7 @@ def _timed(
 def _load(name: str | None, shape: str) -> "Clip":
     from dtpt.clip.loading import load_model
     from dtpt.clip.loading.catalog import architecture
-    from dtpt.clip.random_weights import random_clip
+    from dtpt.clip.model import random_clip
 
     return random_clip(architecture(shape)) if name is None else load_model(name)
 

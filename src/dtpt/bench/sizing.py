@@ -98,8 +98,8 @@ def tower_gflop(model: str, methods: tuple[str, ...]) -> tuple[float, float]:
 
     from dtpt.bench.inputs import class_names, view_features
     from dtpt.clip.loading.catalog import architecture, catalog
+    from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
-    from dtpt.clip.random_weights import random_clip
     from dtpt.methods import resolve_method
     from dtpt.tuning import Tuner
 

@@ -4,8 +4,9 @@ The text tower of ViT-B/16 (or another shape) with random weights, class prompts
 image features drawn at random: only the text side is measured, which is what the engine changes.
 
 Plain is `dtpt.methods.algorithm_1`, once per method: every class padded to 77 tokens, forward,
-backward, AdamW, forward again, through the tower as published (`dtpt.clip.plain`), as in the
-released code of the peers. The engine answers all methods in one call. Both run in turns in one
+backward, AdamW, forward again, through the tower as published
+(`benchmarks.reference_towers`), as in the released
+code of the peers. The engine answers all methods in one call. Both run in turns in one
 process, equally often; peak memory is measured in fresh processes, above what the model takes.
 """
 
@@ -172,7 +173,7 @@ def prepare(
 
 def _way(name: str, case: Case, *, model: "Clip", prompts: "PromptSet") -> Callable[[], object]:
     """Return what one way does for one image."""
-    from dtpt.clip.plain import PlainClip
+    from benchmarks.reference_towers import ReferenceClip
     from dtpt.methods.algorithm_1 import algorithm_1
     from dtpt.tuning import Tuner
 
@@ -180,7 +181,7 @@ def _way(name: str, case: Case, *, model: "Clip", prompts: "PromptSet") -> Calla
     if name == "engine":
         tuner = Tuner(model, prompts)
         return lambda: tuner.predict(views, methods)
-    plain = PlainClip(model)
+    plain = ReferenceClip(model)
     return lambda: [algorithm_1(plain, prompts, views=views, method=method) for method in methods]
 
 
@@ -188,8 +189,8 @@ def _text_side(case: Case) -> "tuple[Clip, PromptSet]":
     """Return a model whose image tower is left tiny, and class prompts of natural length."""
     from dtpt.clip.config import VitConfig
     from dtpt.clip.loading.catalog import architecture
+    from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
-    from dtpt.clip.random_weights import random_clip
 
     vision = VitConfig(image_size=32, patch_size=32, width=64, layers=1, heads=1, mlp_width=64)
     model = random_clip(architecture(case.architecture).model_copy(update={"vision": vision}))

@@ -90,7 +90,7 @@ def describe_computing() -> Computing:
     """Describe devices and threads; loads torch."""
     import torch
 
-    from dtpt.clip.devices import choose_device, present_devices
+    from dtpt.clip.device import choose_device, present_devices
 
     devices = {}
     for name in present_devices():

@@ -54,7 +54,7 @@ def predict(
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", PromptWarning)
         classifier = _classifier(options, names, promise=promise)
-    for remark in (*classifier.model.remarks, *(warning.message for warning in told)):
+    for remark in (*classifier.model.notes, *(warning.message for warning in told)):
         print(remark, file=sys.stderr)
     classifier.fit_weight(_readable(images))  # of a method such as d-tpt@auto
     rows = []

@@ -1,32 +1,47 @@
-"""The shape of a CLIP: plain frozen data, read from JSON, never guessed from weights.
+"""Shapes and activation of a CLIP: frozen data, read from JSON, never guessed from weights.
 
 The activation is part of the configuration because the weights do not show it: OpenAI's models use
-QuickGELU, most others GELU, and mixing them up costs accuracy without any error.
+QuickGELU, most others GELU, and mixing them up costs accuracy without any error. The bounds keep a
+hostile config from building a billion layers; no CLIP comes near them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 Activation = Literal["quick_gelu", "gelu"]
 Precision = Literal["float32", "bfloat16", "float16"]
+
+Side = Annotated[int, Field(ge=1, le=4096)]
+Width = Annotated[int, Field(ge=1, le=65536)]
+Layers = Annotated[int, Field(ge=1, le=256)]
+Epsilon = Annotated[float, Field(gt=0, le=1)]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class VitConfig(_Frozen):
+class _TransformerConfig(_Frozen):
+    width: Width
+    layers: Layers
+    heads: PositiveInt
+    mlp_width: Width
+    norm_eps: Epsilon = 1e-5
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide the width {self.width}")
+        return self
+
+
+class VitConfig(_TransformerConfig):
     """A Vision Transformer image tower."""
 
     kind: Literal["vit"] = "vit"
-    image_size: PositiveInt
-    patch_size: PositiveInt
-    width: PositiveInt
-    layers: PositiveInt
-    heads: PositiveInt
-    mlp_width: PositiveInt
-    norm_eps: float = 1e-5
+    image_size: Side
+    patch_size: Width
 
     @property
     def tokens(self) -> int:
@@ -38,45 +53,53 @@ class ResNetConfig(_Frozen):
     """CLIP's modified ResNet: three-convolution stem, anti-aliased strides, attention pool."""
 
     kind: Literal["resnet"] = "resnet"
-    image_size: PositiveInt
-    width: PositiveInt
-    layers: tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt]
+    image_size: Side
+    width: Annotated[int, Field(ge=1, le=2048)]
+    layers: tuple[Layers, Layers, Layers, Layers]
     heads: PositiveInt
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if 32 * self.width % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide the width {32 * self.width}")
+        return self
 
 
 class SmallResNetConfig(_Frozen):
-    """A ResNet for small pictures: two strided convolutions, plain blocks, mean pool.
+    """A ResNet for small images: two strided convolutions, basic blocks, mean pool.
 
     Stage k has `layers[k]` blocks of `widths[k]` channels; every stage but the first halves the
     side, which is `image_size / 4` after the stem.
     """
 
     kind: Literal["small_resnet"] = "small_resnet"
-    image_size: PositiveInt
-    stem_width: PositiveInt
-    widths: tuple[PositiveInt, ...]
-    layers: tuple[PositiveInt, ...]
+    image_size: Side
+    stem_width: Width
+    widths: Annotated[tuple[Width, ...], Field(min_length=1, max_length=16)]
+    layers: Annotated[tuple[Layers, ...], Field(min_length=1, max_length=16)]
 
 
-class TextConfig(_Frozen):
-    """The causal text transformer."""
+class TextConfig(_TransformerConfig):
+    """The text transformer."""
 
-    context_length: PositiveInt
-    vocab_size: PositiveInt
-    width: PositiveInt
-    layers: PositiveInt
-    heads: PositiveInt
-    mlp_width: PositiveInt
-    norm_eps: float = 1e-5
+    context_length: Width
+    vocab_size: Annotated[int, Field(ge=1, le=4_000_000)]
 
 
 VisionConfig = Annotated[VitConfig | ResNetConfig | SmallResNetConfig, Field(discriminator="kind")]
 
 
-class ClipConfig(_Frozen):
-    """Both towers and the joint space they meet in (`embed_dim` = D)."""
+class ModelConfig(_Frozen):
+    """The joint space (`embed_dim` = D) and the towers that dtpt builds itself."""
 
-    embed_dim: PositiveInt
+    embed_dim: Width
     activation: Activation
+    vision: VisionConfig | None  # None: an image encoder of another kind is given to `Clip`
+    text: TextConfig | None  # None: no text tower, or one of another kind is given to `Clip`
+
+
+class ClipConfig(ModelConfig):
+    """A CLIP of OpenAI's kind: both towers are ours. Every loader returns this."""
+
     vision: VisionConfig
     text: TextConfig

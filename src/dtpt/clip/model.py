@@ -9,25 +9,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dtpt.clip.config import ClipConfig, Precision, SmallResNetConfig, VitConfig
-from dtpt.clip.precision import cast_tower, widened
+from dtpt.clip.config import ClipConfig, ModelConfig, Precision, SmallResNetConfig, VitConfig
+from dtpt.clip.device import cast_tower, to_float32
+from dtpt.clip.packed import packed_bytes
 from dtpt.clip.preprocess import Preprocess
-from dtpt.clip.resnet import ModifiedResNet
-from dtpt.clip.small_resnet import SmallResNet
+from dtpt.clip.resnet import ModifiedResNet, SmallResNet
 from dtpt.clip.text import TextTower
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.clip.vision_transformer import VisionTransformer
+from dtpt.clip.transformer import VisionTransformer
+from dtpt.errors import ModelError
 from dtpt.images import ImageSource, open_image
 
 TEXTS_PER_BATCH = 256
 VIEWS_PER_BATCH = 16  # on a CPU, from view 16 on
-TOKENS_PER_BATCH = 1600  # so that the widest tensor of a transformer is used while it is near
+TOKENS_PER_BATCH = 1600  # so that the widest tensor of a transformer is used while in the cache
 
 
 class Clip(nn.Module):
     """A CLIP model ready for inference: frozen weights, tokenizer and preprocessing together.
 
-    `state_dict()` speaks OpenAI's key names, in which the text tower has no prefix of its own.
+    The image encoder `visual` is opaque: it maps pixels (N, 3, S, S) to features (N, D), and no
+    gradient ever enters it. The text tower `text` is None for a model that has fixed text features
+    only. `state_dict()` has OpenAI's key names, in which the text tower has no prefix of its own.
 
     Example:
         >>> from dtpt.clip import load_model
@@ -36,35 +39,40 @@ class Clip(nn.Module):
         torch.Size([2, 256])
 
     Args:
-        config: shapes and activation.
-        tokenizer: text to token ids.
+        config: shapes and activation of the towers that are built here.
+        tokenizer: text to token ids; None without a text tower.
         preprocessing: image to pixels.
+        visual: an image encoder for `config.vision` None.
+        text: a text tower for `config.text` None; see `dtpt.clip.text` for what it must offer.
         fingerprint: sha256 over config, weights, tokenizer and preprocessing; caches and runs are
             keyed by it. The loader computes it.
-        remarks: what the loader had to assume, in sentences for people.
+        notes: what the loader had to assume, in sentences for the user.
 
     Attributes:
-        name: by which `load_model` finds it again; "" for a model that came otherwise.
+        name: what `load_model` takes to load it again; "" for a model that came otherwise.
     """
 
     def __init__(
         self,
-        config: ClipConfig,
+        config: ModelConfig,
         *,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         preprocessing: Preprocess,
+        visual: Callable[[Tensor], Tensor] | None = None,
+        text: TextTower | None = None,
         fingerprint: str = "",
-        remarks: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.config = config
-        self.tokenizer = tokenizer
         self.preprocessing = preprocessing
         self.fingerprint = fingerprint
-        self.remarks = remarks
+        self.notes = notes
         self.name = ""
-        self.visual = _image_tower(config)
-        self.text = TextTower(config.text, config.embed_dim, activation=config.activation)
+        self._tokenizer = tokenizer
+        self._half: Precision | None = None
+        self.visual = _image_tower(config) if visual is None else _as_module(visual)
+        self.text = _text_tower(config) if text is None else text
         self.log_logit_scale = nn.Parameter(torch.empty(()))
         self.register_state_dict_post_hook(_to_openai_names)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_from_openai_names)  # type: ignore[no-untyped-call]
@@ -82,12 +90,14 @@ class Clip(nn.Module):
     @property
     def precision(self) -> str:
         """Return the precision in which the towers compute: "float32", "bfloat16", "float16"."""
-        return str(self.text.positional_embedding.dtype).removeprefix("torch.")
+        return self._half or str(self.dtype).removeprefix("torch.")
 
     def in_precision(self, precision: Precision) -> Self:
         """Convert the towers' weights, once and for all; features stay float32."""
-        cast_tower(self.visual, precision)
-        cast_tower(self.text, precision)
+        self._half = None if precision == "float32" else precision
+        for tower in (self.visual, self.text):
+            if tower is not None:
+                cast_tower(tower, precision)
         return self
 
     @property
@@ -95,18 +105,31 @@ class Clip(nn.Module):
         """Return the factor that multiplies cosines (the paper's τ), about 100 for CLIP."""
         return float(self.log_logit_scale.detach().cpu().double().exp())  # MPS has no float64
 
+    @property
+    def packed_bytes(self) -> int:
+        """Return what packed copies of both towers' weights take (see `dtpt.clip.packed`)."""
+        return packed_bytes(self.visual, backward=False) + packed_bytes(self.text, backward=True)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; raise ModelError for a model without text tower."""
+        if self._tokenizer is None:
+            raise ModelError(f"The model {self.name!r} has no text tower and no tokenizer.")
+        return self._tokenizer
+
+    def require_text(self) -> TextTower:
+        """Return the text tower; raise ModelError for a model without one."""
+        if self.text is None:
+            raise ModelError(
+                f"The model {self.name!r} has no text tower: it cannot encode or tune prompts. "
+                "Use its fixed text features and a method that does not tune."
+            )
+        return self.text
+
     @torch.no_grad()
     def encode_image(self, pixels: Tensor) -> Tensor:
         """Return image features: (N, 3, S, S) pixels -> (N, D) unit vectors."""
         return self._image_features(pixels, self.visual)
-
-    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Tensor]) -> Tensor:
-        weights = self.text.positional_embedding  # where, and in which precision, towers compute
-        beside = self.device.type == "cuda" and pixels.device.type == "cpu"
-        if beside:  # copy while the device still computes what it was given before
-            pixels = pixels.pin_memory()
-        pixels = pixels.to(weights.device, non_blocking=beside).to(weights.dtype)
-        return F.normalize(widened(tower(pixels)), dim=-1)
 
     @torch.no_grad()
     def encode_views(
@@ -123,9 +146,10 @@ class Clip(nn.Module):
             progress: called with the number of views done and N after each batch.
         """
         count = len(pixels)
-        on_cpu, size = self.device.type == "cpu", views_per_batch(self.config)
+        on_cpu, size = self.device.type == "cpu", views_per_batch(self.visual)
         batches = view_batches(count, size=size) if on_cpu else [slice(0, count)]
-        tower = self.visual.prepared()
+        prepare = getattr(self.visual, "prepared", None)  # shares work between the batches
+        tower = self.visual if prepare is None else prepare()
         parts = [self.log_logit_scale.new_empty(0, self.config.embed_dim)]
         for batch in batches:
             parts.append(self._image_features(pixels[batch], tower))
@@ -133,9 +157,23 @@ class Clip(nn.Module):
                 progress(batch.stop, count)
         return torch.cat(parts)
 
+    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Tensor]) -> Tensor:
+        beside = self.device.type == "cuda" and pixels.device.type == "cpu"
+        if beside:  # copy while the device still computes what it was given before
+            pixels = pixels.pin_memory()
+        pixels = pixels.to(self.device, non_blocking=beside).to(getattr(torch, self.precision))
+        features = tower(pixels)
+        if features.shape != (len(pixels), self.config.embed_dim):
+            raise ModelError(
+                f"The image encoder returned features of shape {tuple(features.shape)} for "
+                f"{len(pixels)} images; expected ({len(pixels)}, {self.config.embed_dim})."
+            )
+        return F.normalize(to_float32(features), dim=-1)
+
     @torch.no_grad()
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         """Return text features of whole prompts: (C, D) unit vectors."""
+        self.require_text()
         tokens = self.tokenize(texts)
         parts = [
             self._encode_tokens(tokens[start : start + TEXTS_PER_BATCH])
@@ -144,9 +182,13 @@ class Clip(nn.Module):
         return torch.cat([self.log_logit_scale.new_empty(0, self.config.embed_dim), *parts])
 
     def _encode_tokens(self, tokens: list[list[int]]) -> Tensor:
+        tower = self.require_text()
         end = torch.tensor([len(ids) - 1 for ids in tokens], device=self.device)
-        padded = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in tokens], batch_first=True)
-        features = self.text(self.text.embed(padded.to(self.device)), end)
+        length = max(len(ids) for ids in tokens) if tower.is_causal else tower.context_length
+        padded = torch.full((len(tokens), length), self.tokenizer.pad_id)
+        for row, ids in zip(padded, tokens, strict=True):
+            row[: len(ids)] = torch.tensor(ids)
+        features = tower(tower.embed(padded.to(self.device)), end)
         return F.normalize(features, dim=-1)
 
     def preprocess(self, image: ImageSource) -> Tensor:
@@ -158,15 +200,15 @@ class Clip(nn.Module):
         return self.tokenizer(texts)
 
 
-def views_per_batch(config: ClipConfig) -> int:
+def views_per_batch(visual: nn.Module) -> int:
     """Return how many views run together on a CPU: 16, or fewer of many tokens, a power of two.
 
-    It follows from the model alone, because it decides the last bits of features.
+    It follows from the image encoder alone (`visual.tokens`, if it has that), because it decides
+    the last bits of features.
     """
-    size = VIEWS_PER_BATCH
-    if isinstance(config.vision, VitConfig):
-        while size > 1 and size * config.vision.tokens > TOKENS_PER_BATCH:
-            size //= 2
+    size, tokens = VIEWS_PER_BATCH, getattr(visual, "tokens", 1)
+    while size > 1 and size * tokens > TOKENS_PER_BATCH:
+        size //= 2
     return size
 
 
@@ -182,12 +224,33 @@ def view_batches(count: int, *, size: int = VIEWS_PER_BATCH) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(borders)]
 
 
-def _image_tower(config: ClipConfig) -> VisionTransformer | ModifiedResNet | SmallResNet:
-    if isinstance(config.vision, VitConfig):
-        return VisionTransformer(config.vision, config.embed_dim, activation=config.activation)
-    if isinstance(config.vision, SmallResNetConfig):
-        return SmallResNet(config.vision, config.embed_dim)
-    return ModifiedResNet(config.vision, config.embed_dim)
+class _Function(nn.Module):
+    """An image encoder that is a plain function."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.forward = function
+
+
+def _as_module(visual: Callable[[Tensor], Tensor]) -> nn.Module:
+    return visual if isinstance(visual, nn.Module) else _Function(visual)
+
+
+def _image_tower(config: ModelConfig) -> nn.Module:
+    vision, dim = config.vision, config.embed_dim
+    if vision is None:
+        raise ModelError("A model whose config has no image tower needs one: pass `visual`.")
+    if isinstance(vision, VitConfig):
+        return VisionTransformer(vision, dim, activation=config.activation)
+    if isinstance(vision, SmallResNetConfig):
+        return SmallResNet(vision, dim)
+    return ModifiedResNet(vision, dim)
+
+
+def _text_tower(config: ModelConfig) -> TextTower | None:
+    if config.text is None:
+        return None
+    return TextTower(config.text, config.embed_dim, activation=config.activation)
 
 
 def _to_openai_names(
@@ -207,11 +270,26 @@ def _from_openai_names(_module: nn.Module, state: dict[str, Any], prefix: str, *
             state[f"{prefix}text.{name}"] = state.pop(key)
 
 
+def random_clip(config: ClipConfig, *, seed: int = 0) -> Clip:
+    """Return a frozen model of any shape with CLIP's vocabulary and random weights.
+
+    For estimates and benchmarks, which need no training.
+    """
+    model = Clip(
+        config,
+        tokenizer=Tokenizer.clip_default(),
+        preprocessing=Preprocess.openai(config.vision.image_size),
+        fingerprint=f"random weights, seed {seed}",
+    )
+    initialise(model, torch.Generator().manual_seed(seed))
+    return model.eval().requires_grad_(False)
+
+
 @torch.no_grad()
 def initialise(model: Clip, generator: torch.Generator) -> None:
     """Draw random weights with CLIP's scales, from an explicit generator.
 
-    Used to train from nothing and to test: feature magnitudes come out as in a trained model.
+    Used to train from scratch and to test: feature magnitudes come out as in a trained model.
     """
     for name, parameter in model.named_parameters():
         if name == "log_logit_scale":
@@ -221,7 +299,7 @@ def initialise(model: Clip, generator: torch.Generator) -> None:
         elif parameter.ndim == 1 and "class_embedding" not in name:
             parameter.fill_(1.0)  # gains of layer and batch norms
         else:
-            drawn = torch.empty(parameter.shape)  # in plain order, whatever the parameter's own
+            drawn = torch.empty(parameter.shape)  # row-major, whatever the parameter's order
             std = _initial_std(name, parameter)
             parameter.copy_(drawn.normal_(0.0, std, generator=generator))
 

@@ -6,9 +6,12 @@ A template such as "a photo of a {}." gives, for each class,
      └──── prefix ─────┘   └─ suffix ─┘
 
 The prefix is the same for all classes. The words of the template are the tuned context: those in
-front of the name sit in the prefix, those behind it at the same distance from the end of every
+front of the name are in the prefix, those behind it at the same distance from the end of every
 suffix. Punctuation is not tuned, and what touches the name ("{}.") belongs to the name, because
 tokenizers may merge the two. Class names: `_` becomes a blank, nothing else.
+
+A causal text tower runs the prefix once and each group of suffixes as a batch. Any other tower
+takes the whole sequences of `PromptSet.padded`.
 """
 
 import hashlib
@@ -33,17 +36,20 @@ BATCH_TOKENS = 64  # what one more batch costs, in tokens (see batch_by_length)
 
 @dataclass(frozen=True)
 class SuffixGroup:
-    """Classes whose suffixes have about the same number of tokens and run as one batch.
+    """Classes whose suffixes have about the same number of tokens and run as one batch."""
 
-    Attributes:
-        classes: (G,) indices into the class list.
-        tokens: (G, S) token ids, padded behind the end token where lengths differ.
-        end: (G,) position of each end token in its row.
-    """
+    classes: Tensor  # (G,) indices into the class list
+    tokens: Tensor  # (G, S) token ids, padded behind the end token where lengths differ
+    end: Tensor  # (G,) index of each end token in its row
 
-    classes: Tensor
-    tokens: Tensor
-    end: Tensor
+
+@dataclass(frozen=True)
+class PaddedPrompts:
+    """Whole token sequences in class order, for a text tower that attends to every position."""
+
+    tokens: Tensor  # (C, L) token ids, padded behind the end token
+    end: Tensor  # (C,) index of each end token
+    context: Tensor  # (C, n) index of each row of the context
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,13 @@ class PromptSet:
             context: (n, W) initial vectors instead of the template's n words (CoOp, random).
 
         Raises:
+            ModelError: the model has no text tower.
             PromptError: no classes, an empty name, a prompt beyond the model's context, a template
                 without exactly one {} or without a word to tune, or a context of another shape.
         """
         if not isinstance(model, Clip):
             raise OptionError(f"The model must come from load_model, not {short_repr(model)}.")
+        model.require_text()
         names = _clean_names(classes)
         layout = _read_template(template, model.tokenizer)
         suffixes = [_suffix(name, layout, tokenizer=model.tokenizer) for name in names]
@@ -113,8 +121,26 @@ class PromptSet:
 
     @property
     def tokens(self) -> int:
-        """Count the token positions that one forward pass over all classes computes."""
+        """Count the token positions that one forward pass of a causal tower computes."""
         return len(self.prefix) + sum(group.tokens.numel() for group in self.groups)
+
+    def padded(self, length: int, *, pad_id: int = 0) -> PaddedPrompts:
+        """Return the prompts as sequences of `length` tokens, one for each class."""
+        count, start, device = len(self.names), len(self.prefix), self.prefix.device
+        tokens = torch.full((count, length), pad_id, device=device)  # (C, L)
+        end = torch.zeros(count, dtype=torch.long, device=device)
+        tokens[:, :start] = self.prefix
+        for group in self.groups:
+            index = torch.arange(group.tokens.shape[1], device=device)  # (S,)
+            is_prompt = index <= group.end[:, None]  # (G, S)
+            tokens[group.classes, start : start + len(index)] = torch.where(
+                is_prompt, group.tokens, pad_id
+            )
+            end[group.classes] = start + group.end
+        in_prefix = torch.tensor(self.tuned_prefix, dtype=torch.long, device=device)
+        in_suffix = torch.tensor(self.tuned_suffix, dtype=torch.long, device=device)
+        context = torch.cat([in_prefix.expand(count, -1), end[:, None] + in_suffix], dim=1)
+        return PaddedPrompts(tokens, end, context)
 
 
 def load_context(path: str | Path) -> Tensor:
@@ -128,40 +154,36 @@ def load_context(path: str | Path) -> Tensor:
     """
     path = Path(path)
     try:
-        open_regular(path).close()  # neither library below looks at what it opens
+        open_regular(path).close()  # neither library below checks what it opens
         loaded = (
             load_safetensors(path)
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
     except OSError as error:
-        reason = os_error(error)
-        raise PromptError(f"Cannot read a context from {printable(path)}: {reason}.") from None
-    except Exception:  # torch raises many kinds, some say a byte only; all mean: refused
         raise PromptError(
-            f"{printable(path)} is damaged, or neither safetensors nor a plain PyTorch file with a "
-            "tensor named 'ctx', as CoOp saves it."
+            f"Cannot read a context from {printable(path)}: {os_error(error)}."
+        ) from None
+    except Exception:  # torch raises many kinds; all mean that the file is damaged or unsafe
+        raise PromptError(
+            f"{printable(path)} is damaged, or neither safetensors nor a PyTorch file of tensors. "
+            "Expected a tensor named 'ctx', as CoOp saves it."
         ) from None
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
     for name, tensor in state.items() if isinstance(state, dict) else ():
         if str(name).split(".")[-1] == "ctx" and isinstance(tensor, Tensor) and tensor.ndim == 2:
             return tensor.float()
-    raise PromptError(f"{path} holds no two-dimensional tensor named 'ctx'.")
+    raise PromptError(f"{printable(path)} has no two-dimensional tensor named 'ctx'.")
 
 
 def context_digest(context: Tensor) -> str:
-    """Return the sha256 of a context's shape and float32 numbers.
-
-    Example:
-        >>> context_digest(torch.zeros(2, 4)) == context_digest(torch.zeros(2, 4).double())
-        True
-    """
+    """Return the sha256 of a context's shape and float32 numbers."""
     numbers = context.detach().to("cpu", torch.float32).contiguous().numpy()
     return hashlib.sha256(f"{numbers.shape}:".encode() + numbers.tobytes()).hexdigest()
 
 
 def placeholder_template(rows: int) -> str:
-    """Return a template with `rows` words, to be replaced by a context not made of words.
+    """Return a template with `rows` words, for a context that is not made of words.
 
     Example:
         >>> placeholder_template(2)
@@ -172,7 +194,7 @@ def placeholder_template(rows: int) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """A template, tokenised: what is shared, what touches the name, what follows."""
+    """A tokenised template."""
 
     template: str
     prefix: list[int]  # start token and the words in front
@@ -183,12 +205,12 @@ class _Layout:
 
 def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
-        raise PromptError(f"Classes must be a list of names, not {short_repr(classes)}.")
+        raise PromptError(f"Classes must be a list of names, got {short_repr(classes)}.")
     if len(classes) == 0:
         raise PromptError("The class list is empty: give class names.")
     for index, name in enumerate(classes):
         if not isinstance(name, str):
-            raise PromptError(f"Class {index} is no text but {short_repr(name)}.")
+            raise PromptError(f"Class {index} must be text, got {short_repr(name)}.")
     names = tuple(name.replace("_", " ") for name in classes)
     for index, name in enumerate(names):
         if not name.strip():
@@ -207,23 +229,23 @@ def _duplicates(classes: Sequence[str], suffixes: list[list[int]]) -> tuple[tupl
 def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
     if not isinstance(template, str) or template.count("{}") != 1:
         raise PromptError(
-            f"A template needs exactly one {{}} for the class name: {short_repr(template)}."
+            f"A template needs exactly one {{}} for the class name, got {short_repr(template)}."
         )
     before, after = template.split("{}")
-    front = re.match(r"(.*\s)?", before, flags=re.DOTALL)
-    back = re.search(r"(\s.*)?$", after, flags=re.DOTALL)
+    front = re.match(r"(.*\s)?", before, flags=re.DOTALL)  # up to the last blank
+    back = re.search(r"(\s.*)?$", after, flags=re.DOTALL)  # from the first blank on
     front_text = front.group(0) if front else ""
     back_text = back.group(0) if back else ""
     prefix, rest = tokenizer.encode(front_text), tokenizer.encode(back_text)
     tuned_prefix = tuple(1 + i for i in _word_positions(front_text, prefix, tokenizer=tokenizer))
     tuned_rest = tuple(_word_positions(back_text, rest, tokenizer=tokenizer))
     if not tuned_prefix and not tuned_rest:
-        raise PromptError(f"The template {template!r} has no word apart from the name to tune.")
+        raise PromptError(f"The template {template!r} has no word to tune besides the class name.")
     return _Layout(template, [tokenizer.start_id, *prefix], rest, tuned_prefix, tuned_rest)
 
 
 def _word_positions(text: str, tokens: list[int], *, tokenizer: Tokenizer) -> list[int]:
-    """Return the places of tokens that are (parts of) words; all if that cannot be told."""
+    """Return the indices of tokens that are (parts of) words; all if pieces merge."""
     is_word: list[bool] = []
     pieces = re.findall(r"\w+|[^\w\s]+", text)
     for piece in pieces:
@@ -240,13 +262,16 @@ def _suffix(name: str, layout: _Layout, *, tokenizer: Tokenizer) -> list[int]:
     room = tokenizer.context_length - 2
     if len(tokens) > room:
         raise PromptError(
-            f"The prompt of class {name!r} has {len(tokens)} tokens, the model takes {room}: "
-            "shorten the name or the template."
+            f"The prompt of class {name!r} has {len(tokens)} tokens, the model takes {room}. "
+            "Shorten the name or the template."
         )
     head, rest = layout.prefix[1:], layout.rest
     fits = tokens[: len(head)] == head and tokens[len(tokens) - len(rest) :] == rest
     if not fits or len(tokens) <= len(head) + len(rest):
-        raise PromptError(f"Class {name!r} cannot be told from the template's words in {prompt!r}.")
+        raise PromptError(
+            f"The name of class {name!r} merges with the words of the template in {prompt!r}. "
+            "Use another name or template."
+        )
     return [*tokens[len(head) :], tokenizer.end_id]
 
 
@@ -285,18 +310,17 @@ def _group(members: list[int], suffixes: list[list[int]], *, device: torch.devic
 
 
 def _initial_context(model: Clip, words: list[int], *, given: Tensor | None) -> Tensor:
-    expected = (len(words), model.config.text.width)
+    tower = model.require_text()
+    expected = (len(words), tower.width)
     if given is None:
         ids = torch.tensor(words, device=model.device)
-        return model.text.embed(ids).detach().clone()
+        return tower.embed(ids).detach().clone()
     if not isinstance(given, Tensor):
-        raise PromptError(
-            f"The context must be a tensor of shape {expected}, not {short_repr(given)}."
-        )
+        raise PromptError(f"The context must be a tensor of shape {expected}, got {short_repr(given)}.")
     if tuple(given.shape) != expected:
         raise PromptError(
             f"The context has shape {tuple(given.shape)}, the template's words need {expected}."
         )
     if not bool(torch.isfinite(given).all()):
-        raise PromptError("The context contains numbers that are not finite.")
+        raise PromptError("The context contains values that are not finite.")
     return given.detach().clone().to(model.device, model.dtype)

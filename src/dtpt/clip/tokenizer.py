@@ -28,7 +28,7 @@ from dtpt.errors import CheckpointError, TokenizerError
 START = "<|startoftext|>"
 END = "<|endoftext|>"
 WORD_END = "</w>"
-UNKNOWN = "<|unknown|>"  # stands for a character that an incomplete vocabulary lacks
+UNKNOWN = "<|unknown|>"  # marks a character that an incomplete vocabulary lacks
 CLIP_MERGES = 49_152 - 256 - 2
 """How many of OpenAI's merges CLIP uses; the file they published holds five times as many."""
 
@@ -93,6 +93,7 @@ class Tokenizer:
             raise CheckpointError(
                 f"No tokenizer with start {start_id}, end {end_id}, context {context_length}."
             )
+        self.pad_id = 0  # fills whole sequences behind the end token
         self.start_id = start_id
         self.end_id = end_id
         self.context_length = context_length

@@ -76,7 +76,7 @@ def algorithm_1(
 def text_features(model: Clip, prompts: PromptSet, *, context: Tensor) -> Tensor:
     """Return normalised text features (C, D) from prompts padded to the model's whole context."""
     embeddings, end = _padded_embeddings(model, prompts, context=context)
-    tower, length = model.text, embeddings.shape[1]
+    tower, length = model.require_text(), embeddings.shape[1]
     mask = torch.ones(length, length, dtype=torch.bool, device=context.device).tril()
     states = tower.transformer(embeddings + tower.positional_embedding, mask)  # (C, L, W)
     rows = torch.arange(len(end), device=context.device)
@@ -88,7 +88,8 @@ def _padded_embeddings(
     model: Clip, prompts: PromptSet, *, context: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return (C, L, W) embeddings with the context in place, and (C,) places of the end tokens."""
-    count, length = len(prompts.names), model.config.text.context_length
+    tower = model.require_text()
+    count, length = len(prompts.names), tower.context_length
     tokens = torch.zeros(count, length, dtype=torch.long, device=context.device)
     end = torch.zeros(count, dtype=torch.long, device=context.device)
     start = len(prompts.prefix)
@@ -97,7 +98,7 @@ def _padded_embeddings(
         size = group.tokens.shape[1]
         tokens[group.classes, start : start + size] = group.tokens
         end[group.classes] = start + group.end
-    embeddings = model.text.embed(tokens).detach()
+    embeddings = tower.embed(tokens).detach()
     rows = torch.arange(count, device=context.device)
     positions = [torch.full_like(end, place) for place in prompts.tuned_prefix]
     positions += [end + place for place in prompts.tuned_suffix]

@@ -139,16 +139,18 @@ def describe_work(
         classes: Of the data set that has most of them.
         can_leave: Whether other processes can load the model and open the pictures.
     """
-    from dtpt.clip.transformer import packed_bytes
     from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, graph_bytes_per_token
 
-    packed = packed_bytes(model.visual, backward=False) + packed_bytes(model.text, backward=True)
     graph = min(DEFAULT_BUDGET_BYTES, classes * TOKENS_PER_CLASS * graph_bytes_per_token(model))
     pixels = 3 * 4 * model.preprocessing.size**2  # bytes of one view
     activations = 40 * pixels * min(views, LARGEST_BATCH) + pixels * views
     return Work(
         pictures=pictures,
-        replica_bytes=PROCESS_BYTES + _weight_bytes(model) + packed + 2 * graph + activations,
+        replica_bytes=PROCESS_BYTES
+        + _weight_bytes(model)
+        + model.packed_bytes
+        + 2 * graph
+        + activations,
         picture_seconds=SECONDS_PER_BYTE_AND_VIEW * views * _weight_bytes(model.visual),
         can_leave=can_leave,
     )

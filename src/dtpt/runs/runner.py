@@ -142,8 +142,8 @@ def record_machine(store: Store, description: Mapping[str, object], *, told: Rep
 
 def _record_data(store: Store, setup: "Setup", told: Reporter) -> None:
     """Store class names, and print and store what model and data sets have to remark."""
-    store.write_remarks("", setup.model.remarks)
-    for text in setup.model.remarks:
+    store.write_remarks("", setup.model.notes)
+    for text in setup.model.notes:
         told.note(text)
     for task in setup.tasks:
         dataset = task.dataset

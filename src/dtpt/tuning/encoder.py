@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dtpt.clip.device import scale_for_half
 from dtpt.clip.model import Clip
-from dtpt.clip.precision import fitted
 from dtpt.clip.prompts import PromptSet
 from dtpt.clip.text import Prefix
 from dtpt.methods.tps import pull_back, shifted
@@ -108,7 +108,7 @@ class PromptEncoder:
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         chunk_tokens: int = CHUNK_TOKENS,
     ) -> None:
-        self.tower = model.text
+        self.tower = model.require_text()
         self.prompts = prompts
         self.budget_bytes = budget_bytes
         self.embed_dim = model.config.embed_dim
@@ -228,7 +228,7 @@ class Linearisation:
         leaves = [tensor for pair in self._leaf.layers for tensor in pair]
         inputs = [self._context, *leaves]
         totals = [torch.zeros_like(tensor, dtype=self._context.dtype) for tensor in inputs]
-        gradient, undo = fitted(gradient, leaves[0].dtype)
+        gradient, undo = scale_for_half(gradient, leaves[0].dtype)
         for chunk, kept in zip(self._encoder._chunks, self._kept, strict=True):
             part = self._recompute(chunk) if kept is None else kept
             grads = torch.autograd.grad(
@@ -253,18 +253,17 @@ class Linearisation:
 
 
 def _make_chunks(model: Clip, prompts: PromptSet, *, tokens: int) -> tuple[_Chunk, ...]:
-    chunks = []
+    chunks, tower = [], model.require_text()
     for group in prompts.groups:
         size = max(1, tokens // group.tokens.shape[1])
         for start in range(0, len(group.classes), size):
             part = slice(start, start + size)
-            embeddings = model.text.embed(group.tokens[part])
+            embeddings = tower.embed(group.tokens[part])
             chunks.append(_Chunk(group.classes[part], embeddings, group.end[part]))
     return tuple(chunks)
 
 
 def graph_bytes_per_token(model: Clip) -> int:
     """Return an upper estimate of what autograd keeps per class token, in bytes."""
-    text = model.config.text
-    numbers = text.layers * (10 * text.width + 2 * text.mlp_width)
+    numbers = model.require_text().activations_per_token
     return numbers * torch.finfo(model.dtype).bits // 8

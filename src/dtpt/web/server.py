@@ -93,7 +93,7 @@ def start(
     loaded = load_model(model, device=device)
     _check(given, loaded)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    for remark in loaded.remarks:
+    for remark in loaded.notes:
         logging.getLogger("dtpt.web").warning(remark)
     playground = Playground(
         loaded, name=model, limits=limits, evidence=sources, promises=list(given.values())

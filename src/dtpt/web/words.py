@@ -24,7 +24,7 @@ def moved_words(model: Clip, prompts: PromptSet, *, context: Tensor) -> list[Wor
         >>> [word.token for word in moved_words(pocket, prompts, context=prompts.context)]
         ['a', 'photo', 'of', 'a']
     """
-    table = model.text.token_embedding.weight.detach().float().cpu()  # (V, W)
+    table = model.require_text().token_embedding.weight.detach().float().cpu()  # (V, W)
     before, after = prompts.context.float().cpu(), context.float().cpu()  # (n, W)
     start, end = _distances(before, table), _distances(after, table)  # (n, V)
     tokens = _tuned_tokens(prompts)

@@ -55,7 +55,7 @@ def test_added_folder_is_known_by_its_name(folder, capsys):
     assert "flowers/clip-v2 is" in capsys.readouterr().out
     model = load_model("flowers/clip-v2")
     assert model.fingerprint == load_model(f"local-dir:{folder}").fingerprint
-    assert model.remarks == ()
+    assert model.notes == ()
     assert parse_name("flowers/clip-v2").kind == "added"
     assert str(parse_name("flowers/clip-v2")) == "flowers/clip-v2"
     with pytest.raises(UnknownName, match="flowers/clip-v2"):
@@ -109,7 +109,7 @@ def test_name_that_means_something_else_is_refused(name, folder):
 def test_name_of_the_catalogue_is_for_the_published_file(file, folder, capsys):
     app(["models", "add", "Tiny", str(file)])  # an alias means the name
     assert added_models()["tiny/openai"].status == "verified"
-    assert load_model("Tiny").remarks == (
+    assert load_model("Tiny").notes == (
         f"{file} holds weights only: tokenizer, preprocessing and heads are OpenAI's.",
     )
     assert parse_name("Tiny").kind == "added"
@@ -122,7 +122,7 @@ def test_name_of_the_catalogue_is_for_the_published_file(file, folder, capsys):
 def test_word_of_the_user_is_taken_and_shown_everywhere(folder, capsys):
     assert parse_name("tiny/openai").kind == "catalog"
     add_model("tiny/openai", folder, trust=True)
-    assert load_model("tiny/openai").remarks == (
+    assert load_model("tiny/openai").notes == (
         f"tiny/openai is read from {folder}: trusted by you, not verified.",
     )
     app(["models"])

@@ -38,14 +38,14 @@ def test_open_clip_model_is_the_one_of_its_folder(
     ours = dtpt.from_open_clip(theirs, PREPROCESS)
     assert max(open_clip_differences(theirs, ours, pixels).values()) < LIMIT
     assert ours.fingerprint == dtpt.load_model(f"local-dir:{tmp_path}").fingerprint
-    assert ours.remarks == ()
+    assert ours.notes == ()
 
 
 def test_preprocessing_comes_from_the_model_or_the_transform(open_clip):
     theirs = build(open_clip, model_cfg("vit"))
     assumed = dtpt.from_open_clip(theirs)
     assert assumed.preprocessing == Preprocess.openai(32)
-    assert "carries no preprocess_cfg" in assumed.remarks[0]
+    assert "carries no preprocess_cfg" in assumed.notes[0]
     transform = open_clip.transform.image_transform_v2(
         open_clip.transform.PreprocessCfg(size=32, **PREPROCESS), is_train=False
     )
@@ -103,7 +103,7 @@ def test_transformers_model_is_the_one_of_its_folder(transformers, tmp_path, pix
     assert ours.preprocessing.std == (0.2, 0.3, 0.4)
     alone = dtpt.from_transformers(theirs)
     assert alone.preprocessing == Preprocess.openai(32)
-    assert "came without processor" in alone.remarks[0]
+    assert "came without processor" in alone.notes[0]
 
 
 def test_processor_brings_the_tokenizer_too(transformers, tmp_path):

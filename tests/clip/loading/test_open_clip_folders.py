@@ -105,10 +105,10 @@ def test_bare_model_config_loads_with_remarks(open_clip, tmp_path, pixels):
     ours = load_model(f"local-dir:{tmp_path}")
     assert max(differences(theirs, ours, pixels).values()) < LIMIT
     assert ours.preprocessing == Preprocess.openai(32)
-    assert "has no preprocess_cfg" in ours.remarks[0]
+    assert "has no preprocess_cfg" in ours.notes[0]
     quick = load_model(f"local-dir:{tmp_path}", activation="quick_gelu")
     assert quick.config.activation == "quick_gelu"
-    assert "does not state its activation" in quick.remarks[1]
+    assert "does not state its activation" in quick.notes[1]
 
 
 def test_bare_model_config_beside_a_file_decides(open_clip, tmp_path, pixels):

@@ -95,12 +95,12 @@ def test_processor_config_of_the_new_generation_is_read(transformers, tmp_path):
 
 def test_missing_preprocessing_is_clips_own_with_a_remark(transformers, tmp_path):
     save(tiny_clip(transformers), tmp_path)
-    assert load_model(f"local-dir:{tmp_path}").remarks == ()
+    assert load_model(f"local-dir:{tmp_path}").notes == ()
     (tmp_path / "preprocessor_config.json").unlink()
     model = load_model(f"local-dir:{tmp_path}")
     assert model.preprocessing == Preprocess.openai(32)
-    assert len(model.remarks) == 1
-    assert f"{tmp_path} has no preprocessor_config.json" in model.remarks[0]
+    assert len(model.notes) == 1
+    assert f"{tmp_path} has no preprocessor_config.json" in model.notes[0]
 
 
 def test_activation_of_the_caller_counts_only_where_the_config_is_silent(transformers, tmp_path):
@@ -114,7 +114,7 @@ def test_activation_of_the_caller_counts_only_where_the_config_is_silent(transfo
     assert load_model(f"local-dir:{tmp_path}").config.activation == "quick_gelu"
     asked = load_model(f"local-dir:{tmp_path}", activation="gelu")
     assert asked.config.activation == "gelu"
-    assert "does not state its activation; gelu was asked for" in asked.remarks[-1]
+    assert "does not state its activation; gelu was asked for" in asked.notes[-1]
 
 
 @pytest.mark.parametrize(

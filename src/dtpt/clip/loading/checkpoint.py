@@ -27,7 +27,7 @@ class Description:
         preprocessing: image to pixels.
         states_activation: whether the config says which activation it is, rather than leaving it to
             the default of its format.
-        remarks: what was assumed because nothing says it, in sentences for people.
+        notes: what was assumed because nothing says it, in sentences for people.
     """
 
     origin: str
@@ -35,7 +35,7 @@ class Description:
     tokenizer: Tokenizer
     preprocessing: Preprocess
     states_activation: bool = True
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         tokens, embedded = self.tokenizer.vocab_size, self.config.text.vocab_size
@@ -64,8 +64,8 @@ class Description:
                 "Leave out `activation`: it is only for checkpoints that do not say."
             )
         config = self.config.model_copy(update={"activation": asked})
-        remark = f"{self.origin} does not state its activation; {asked} was asked for."
-        return replace(self, config=config, remarks=(*self.remarks, remark))
+        note = f"{self.origin} does not state its activation; {asked} was asked for."
+        return replace(self, config=config, notes=(*self.notes, note))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def skeleton(description: Description) -> Clip:
                 description.config,
                 tokenizer=description.tokenizer,
                 preprocessing=description.preprocessing,
-                remarks=description.remarks,
+                notes=description.notes,
             )
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]

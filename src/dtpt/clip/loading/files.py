@@ -78,13 +78,13 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
             f"{CLIP_VOCABULARY}. Put its config and tokenizer.json into a folder: local-dir:PATH."
         )
     tokenizer = Tokenizer.clip_default(context_length=config.text.context_length)
-    remark = f"{origin} holds weights only: tokenizer, preprocessing and heads are OpenAI's."
+    note = f"{origin} holds weights only: tokenizer, preprocessing and heads are OpenAI's."
     description = Description(
         origin,
         config,
         tokenizer,
         Preprocess.openai(config.vision.image_size),
-        remarks=() if opened.is_script else (remark,),
+        notes=() if opened.is_script else (note,),
     )
     return Checkpoint(origin, description, tensors)
 

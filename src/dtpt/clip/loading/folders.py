@@ -121,7 +121,7 @@ def _describe_open_clip(folder: Path, document: Mapping[str, Any], *, origin: st
         tokenizer,
         Preprocess.openai(size) if pixels is None else Preprocess.from_open_clip(pixels, size=size),
         states_activation="quick_gelu" in model,
-        remarks=assumed_pixels(f"{origin} has no preprocess_cfg") if pixels is None else (),
+        notes=assumed_pixels(f"{origin} has no preprocess_cfg") if pixels is None else (),
     )
 
 
@@ -141,12 +141,12 @@ def _describe_transformers(
         if pixels is None
         else Preprocess.from_hf(pixels),
         states_activation=configs.transformers_states_activation(document, origin=origin),
-        remarks=assumed_pixels(missing) if pixels is None else (),
+        notes=assumed_pixels(missing) if pixels is None else (),
     )
 
 
 def assumed_pixels(reason: str) -> tuple[str]:
-    """Return the remark on a checkpoint that does not say how it wants its pictures."""
+    """Return the note on a checkpoint that does not say how it wants its pictures."""
     return (
         f"{reason}: pictures are prepared as for OpenAI's CLIP (bicubic, its mean and spread).",
     )

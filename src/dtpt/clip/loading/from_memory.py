@@ -68,7 +68,7 @@ def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") 
         config,
         Tokenizer.clip_default(context_length=config.text.context_length),
         _open_clip_pixels(settings, size=config.vision.image_size),
-        remarks=() if settings else assumed_pixels(f"{OPEN_CLIP} carries no preprocess_cfg"),
+        notes=() if settings else assumed_pixels(f"{OPEN_CLIP} carries no preprocess_cfg"),
     )
     clip = assemble(Checkpoint(OPEN_CLIP, description, weights), device=device)
     with _evaluating(model):
@@ -105,7 +105,7 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
         config,
         tokenizer,
         _transformers_pixels(processor, size=config.vision.image_size),
-        remarks=() if processor else assumed_pixels(f"{TRANSFORMERS} came without processor"),
+        notes=() if processor else assumed_pixels(f"{TRANSFORMERS} came without processor"),
     )
     weights = _weights(model, origin=TRANSFORMERS)
     clip = assemble(Checkpoint(TRANSFORMERS, description, weights), device=device)
@@ -192,7 +192,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 def _check_same(clip: Clip, model: nn.Module, *, images: Encode, texts: Encode) -> None:
     """Compare the features of one picture of noise and of one text."""
     parameter = next(model.parameters())
-    size, context = clip.config.vision.image_size, clip.config.text.context_length
+    size, context = clip.preprocessing.size, clip.tokenizer.context_length
     pixels = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
     text = "a photo of a cat."
     (tokens,) = clip.tokenize([text])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dtpt.clip.config import Activation, ClipConfig, Precision
-from dtpt.clip.devices import choose_device
+from dtpt.clip.device import choose_device
 from dtpt.clip.loading.added import AddedModel, added_models
 from dtpt.clip.loading.catalog import architecture, catalog
 from dtpt.clip.loading.checkpoint import Checkpoint
@@ -34,7 +34,7 @@ def load_model(
 ) -> Clip:
     """Load a CLIP for inference, frozen and in eval mode.
 
-    What had to be assumed, because the checkpoint does not say it, is in the model's `remarks`.
+    What had to be assumed, because the checkpoint does not say it, is in the model's `notes`.
 
     Args:
         name: `ViT-B-16/openai`, `pocket`, a name that you gave with `dtpt models add`,
@@ -129,7 +129,7 @@ def assemble(checkpoint: Checkpoint, *, device: str, precision: Precision = "flo
     model.fingerprint = fingerprint
     model.requires_grad_(False).in_precision(precision)
     if precision != "float32" and target.type == "cpu":
-        model.remarks += (f"{precision} on a CPU is slower than float32, and less exact.",)
+        model.notes += (f"{precision} on a CPU is slower than float32, and less exact.",)
     return model.to(target)
 
 
@@ -153,9 +153,9 @@ def _open_added(
     checkpoint = read_path(Path(added.path), activation or added.activation, expected=expected)
     if added.status != "trusted":
         return checkpoint
-    remark = f"{name} is read from {added.path}: trusted by you, not verified."
+    note = f"{name} is read from {added.path}: trusted by you, not verified."
     description = checkpoint.description
-    description = replace(description, remarks=(*description.remarks, remark))
+    description = replace(description, notes=(*description.notes, note))
     return replace(checkpoint, description=description)
 
 

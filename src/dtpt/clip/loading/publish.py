@@ -65,7 +65,7 @@ def push_to_hub(
 
 def model_card(model: Clip, repo_id: str, *, license: str | None = None) -> str:
     """Return the card of a model: what it is, its fingerprint, and how to load it."""
-    config = model.config
+    config, text, size = model.config, model.config.text, model.preprocessing.size
     count = sum(weight.numel() for weight in model.parameters())
     head = "".join(
         f"{line}\n"
@@ -87,8 +87,8 @@ A CLIP-like model for `dtpt`, calibrated test-time prompt tuning.
 
 | | |
 |---|---|
-| image tower | {config.vision.kind}, {config.vision.image_size} pixels |
-| text tower | {config.text.layers} layers, {config.text.context_length} tokens |
+| image tower | {config.vision.kind if config.vision else "other"}, {size} pixels |
+| text tower | {f"{text.layers} layers, {text.context_length} tokens" if text else "none"} |
 | joint space | {config.embed_dim} dimensions |
 | activation | {config.activation} |
 | weights | {count:,} |

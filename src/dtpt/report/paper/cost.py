@@ -64,8 +64,8 @@ def measure_speed(model: str) -> Speed:
     import torch
     from PIL import Image
 
+    from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
-    from dtpt.clip.random_weights import random_clip
     from dtpt.methods import PAPER_METHODS, resolve_method
     from dtpt.tuning import Tuner
     from dtpt.views import ViewRecipe, make_views
