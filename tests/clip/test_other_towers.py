@@ -65,7 +65,7 @@ def bidirectional_tower():
     with torch.no_grad():
         for weight in tower.parameters():
             weight.normal_(0.0, 0.3, generator=generator)
-    return tower.double()
+    return tower.double().requires_grad_(False)
 
 
 # ---- image encoders
