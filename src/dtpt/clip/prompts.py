@@ -316,7 +316,9 @@ def _initial_context(model: Clip, words: list[int], *, given: Tensor | None) -> 
         ids = torch.tensor(words, device=model.device)
         return tower.embed(ids).detach().clone()
     if not isinstance(given, Tensor):
-        raise PromptError(f"The context must be a tensor of shape {expected}, got {short_repr(given)}.")
+        raise PromptError(
+            f"The context must be a tensor of shape {expected}, got {short_repr(given)}."
+        )
     if tuple(given.shape) != expected:
         raise PromptError(
             f"The context has shape {tuple(given.shape)}, the template's words need {expected}."
