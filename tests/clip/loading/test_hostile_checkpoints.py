@@ -90,7 +90,7 @@ def test_no_payload_was_run(outcome):
         ("safetensors_with_a_foreign_tensor", "visual.trojan is not part of this model"),
         ("safetensors_without_an_activation", "activation='quick_gelu'"),
         ("index_that_points_outside", "points outside its folder"),
-        ("config_of_a_billion_layers", "layers 1000000000"),
+        ("config_of_a_billion_layers", "got 1000000000"),
         ("pipe_as_file", "model.pt cannot be read: is a named pipe, not a regular file"),
         ("socket_as_file", "is a socket"),
         ("device_behind_a_link", "is a device"),
