@@ -7,7 +7,7 @@ in the repository, because people read it where the site is not built.
 import re
 from pathlib import Path
 
-from dtpt.data.named_sets import NAMED_SETS, CatalogEntry, Layout, catalog_entry
+from dtpt.data.catalog import NAMED_SETS, CatalogEntry, Layout, catalog_entry
 
 PAGE = Path(__file__).with_name("data.md")
 _MARKED = re.compile(r"<!-- made: (table|tree) ?(\S*) -->\n(?:.*?\n)??<!-- end -->", re.DOTALL)

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from dtpt.clip.loading.load import load_model
 from dtpt.clip.model import Clip
-from dtpt.data.openmoji import BENCHMARK_GROUPS, load_openmoji
-from dtpt.data.openmoji_art import PRESENTATIONS
+from dtpt.data.openmoji import BENCHMARK_GROUPS, PRESENTATIONS, load_openmoji
 from dtpt.metrics import ece
 from training.artwork import WORK
 

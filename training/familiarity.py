@@ -27,8 +27,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dtpt.clip.loading.load import load_model
 from dtpt.clip.model import Clip
-from dtpt.data.openmoji import load_openmoji
-from dtpt.data.openmoji_art import PRESENTATIONS
+from dtpt.data.openmoji import PRESENTATIONS, load_openmoji
 from dtpt.images import open_image
 from dtpt.prediction.ood import Rule, picture_statistics
 from training.artwork import WORK, build, fetch, load, render

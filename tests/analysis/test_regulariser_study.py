@@ -5,7 +5,7 @@ import pytest
 from dtpt.analysis.regulariser_study import class_list, study_regularisers
 from dtpt.analysis.regularisers_options import RegularisersOptions
 from dtpt.cli.analyze_regularisers import regulariser_tables
-from dtpt.data.named_sets import PAPER_SETS, catalog_entry
+from dtpt.data.catalog import PAPER_SETS, catalog_entry
 from dtpt.errors import MethodError, PromptError, UnknownName
 
 

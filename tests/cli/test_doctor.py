@@ -93,7 +93,7 @@ def test_without_drawings_only_the_engine_is_tested(capsys, monkeypatch, patient
     def missing():
         raise DatasetError("The emoji benchmark needs the package resvg-py.")
 
-    monkeypatch.setattr("dtpt.data.openmoji_art.require_packages", missing)
+    monkeypatch.setattr("dtpt.data.openmoji.require_packages", missing)
     assert exit_code() == 1
     out = capsys.readouterr().out
     assert "partly: 2 answers" in out

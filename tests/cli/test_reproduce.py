@@ -1,7 +1,6 @@
 """`dtpt reproduce`: plans and costs without data; parts of tables with stand-ins for all of it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from dtpt.cli.reproduce import ReproduceFlags, reproduce
 from dtpt.cli.reproduce_runs import part_options
 from dtpt.clip.loading.save import save_model
 from dtpt.data import loading
-from dtpt.data.named_sets import catalog_entry
+from dtpt.data.catalog import catalog_entry
 from dtpt.errors import DatasetError, DtptError, OptionError, ReportError, UnknownName
 from dtpt.metrics import METRICS
 from dtpt.report.paper import cost, targets
@@ -126,7 +125,7 @@ def stand_ins(tmp_path, monkeypatch):
     monkeypatch.setattr(
         loading,
         "catalog_entry",
-        lambda name: replace(catalog_entry(name), images=PICTURES.get(name, 9999)),
+        lambda name: catalog_entry(name).model_copy(update={"images": PICTURES.get(name, 9999)}),
     )
     for name, count in PICTURES.items():
         monkeypatch.setitem(paper_data()["images"], name, count)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from PIL import Image
 
-from dtpt.data.named_sets import CatalogEntry, Layout
+from dtpt.data.catalog import CatalogEntry, Layout
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

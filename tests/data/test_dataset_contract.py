@@ -41,6 +41,15 @@ def test_fingerprint_changes_with_labels_ids_names_and_their_order():
     assert len(prints) == 6
 
 
+def test_a_sample_without_cluster_is_its_own_cluster_and_clusters_are_no_part_of_the_task():
+    base = samples(4)
+    assert [sample.cluster for sample in base] == [sample.id for sample in base]
+    together = tuple(replace(sample, cluster="film 1") for sample in base)
+    assert fingerprint(("a", "b", "c"), together) == fingerprint(("a", "b", "c"), base)
+    with pytest.raises(DatasetError, match="cluster"):
+        Dataset(name="toy", classes=("a",), samples=(replace(base[0], cluster="\ud800"),))
+
+
 def test_repeated_ids_are_refused_with_the_id():
     twice = (*samples(3), samples(3)[1])
     with pytest.raises(DatasetError, match=r"f/1\.png"):
@@ -101,7 +110,7 @@ def test_stamp_changes_when_the_file_is_touched_or_replaced(tmp_path: Path, put)
     assert len({before, touched, reference.stamp()}) == 3
 
 
-def test_a_set_is_partial_when_pictures_of_the_whole_are_known_to_be_missing():
+def test_a_set_is_partial_when_images_of_the_whole_are_known_to_be_missing():
     own = dataset(9)
     assert (own.whole, own.is_partial) == (None, False)
     assert (own.limited(4).whole, own.limited(4).is_partial) == (9, True)
@@ -111,7 +120,7 @@ def test_a_set_is_partial_when_pictures_of_the_whole_are_known_to_be_missing():
     assert whole.limited(3).is_partial
 
 
-def test_own_pictures_are_a_family_of_their_own_with_the_default_protocol():
+def test_own_images_are_a_family_of_their_own_with_the_default_protocol():
     assert (dataset().family, dataset().protocol) == ("own", "fine-grained")
 
 

@@ -7,7 +7,7 @@ import pytest
 from dtpt.cli.datasets import list_all
 from dtpt.cli.main import app
 from dtpt.data import DATASETS
-from dtpt.data.named_sets import catalog_entry
+from dtpt.data.catalog import catalog_entry
 
 
 @pytest.fixture(autouse=True)

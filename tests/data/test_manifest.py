@@ -1,4 +1,4 @@
-"""`manifest:FILE`: CSV and JSONL lists of pictures."""
+"""`manifest:FILE`: CSV and JSONL lists of images."""
 
 import json
 
@@ -24,12 +24,25 @@ def test_csv_manifest_with_names(tmp_path, put):
     assert [image.id for image in report.unreadable] == ["i/b.jpg"]
 
 
-def test_absent_files_are_remarked_and_stay_samples(tmp_path, put):
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_samples_of_one_cluster_are_named_in_a_column(kind, tmp_path):
+    lines = ["path,label,cluster", "a.jpg,fox,7", "b.jpg,fox,7", "c.jpg,fox,film 2", "d.jpg,fox,"]
+    if kind == "jsonl":
+        given = {"a.jpg": 7, "b.jpg": "7", "c.jpg": "film 2", "d.jpg": None}
+        rows = [{"path": name, "label": "fox", "cluster": given[name]} for name in given]
+        lines = [json.dumps(row) for row in rows]
+    path = tmp_path / f"list.{kind}"
+    path.write_text("\n".join(lines))
+    dataset = load_dataset(f"manifest:{path}")
+    assert [s.cluster for s in dataset.samples] == ["7", "7", "film 2", "d.jpg"]
+
+
+def test_absent_files_are_noted_and_stay_samples(tmp_path, put):
     put(tmp_path / "a.jpg")
     (tmp_path / "list.csv").write_text("path,label\na.jpg,fox\nb.jpg,fox\nc.jpg,wolf\n")
     dataset = load_dataset(f"manifest:{tmp_path / 'list.csv'}")
     assert len(dataset) == 3
-    assert dataset.remarks == ("Absent: 2 listed files (b.jpg, c.jpg).",)
+    assert dataset.notes == ("Absent: 2 listed files (b.jpg, c.jpg).",)
 
 
 def test_labels_that_are_wordnet_ids_get_imagenets_names(tmp_path, put):
@@ -38,7 +51,7 @@ def test_labels_that_are_wordnet_ids_get_imagenets_names(tmp_path, put):
     (tmp_path / "list.csv").write_text("path,label\nb.jpg,n01443537\na.jpg,n01440764\n")
     dataset = load_dataset(f"manifest:{tmp_path / 'list.csv'}")
     assert named(dataset) == {"a.jpg": "tench", "b.jpg": "goldfish"}
-    assert "n01440764 is 'tench'" in dataset.remarks[0]
+    assert "n01440764 is 'tench'" in dataset.notes[0]
 
 
 def test_jsonl_manifest_with_numbers_and_a_class_list(tmp_path):
@@ -70,7 +83,7 @@ def test_class_names_that_occur_twice_can_be_used_by_number_only(tmp_path):
         ("l.csv", "path,label\n/etc/passwd,a\n", "inside"),
         ("l.csv", "path,label\nC:/x.jpg,a\n", "inside"),
         ("l.csv", "path,label\na.jpg,x\na.jpg,y\n", "repeated"),
-        ("l.csv", "file,class\na.jpg,x\n", "label and path"),
+        ("l.csv", "file,class\na.jpg,x\n", "path and label"),
         ("l.csv", "path,label\na.jpg\n", "line 2"),
         ("l.csv", "path,label\na.jpg,\n", "line 2"),
         ("l.csv", "path,label\n", "no images"),
@@ -78,14 +91,15 @@ def test_class_names_that_occur_twice_can_be_used_by_number_only(tmp_path):
         ("l.jsonl", '{"path": "a.jpg", "label": "x"}\n{"path"\n', "line 2"),
         ("l.jsonl", '{"path": "a.jpg", "label": 1.5}\n', "line 1"),
         ("l.jsonl", '["a.jpg", "x"]\n', "line 1"),
+        ("l.jsonl", '{"path": "a.jpg", "label": "x", "cluster": ["y"]}\n', "line 1"),
         (  # 1 would be the second class in order, which is "x" itself
             "l.jsonl",
             '{"path": "a.jpg", "label": "x"}\n{"path": "b.jpg", "label": 1}\n',
-            "numbers as labels",
+            "classes.txt",
         ),
         ("l.txt", "a.jpg x\n", ".csv or .jsonl"),
-        ("l.csv", "path,label\na.jpg," + "x" * 200_000, "line 1 is no CSV"),
-        ("l.jsonl", "[" * 100_000, "line 1 is no JSON"),
+        ("l.csv", "path,label\na.jpg," + "x" * 200_000, "line 1"),
+        ("l.jsonl", "[" * 100_000, "line 1"),
     ],
 )
 def test_wrong_manifests_are_refused(name, content, message, tmp_path):

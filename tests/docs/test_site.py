@@ -10,8 +10,8 @@ import pages
 import pytest
 from run_page import PAGES
 
-from dtpt.data.named_sets import NAMED_SETS, catalog_entry
-from dtpt.data.places import standing_folder
+from dtpt.data.catalog import NAMED_SETS, catalog_entry
+from dtpt.data.layouts import find_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -90,6 +90,6 @@ def test_a_set_is_found_where_its_tree_is_drawn(name, which, tmp_path):
             folder = parent / item if not entry.folders else parent
         elif " " not in item:
             (top / item).write_text("{}")
-    found = standing_folder(entry, tmp_path)
+    found = find_folder(entry, tmp_path)
     assert found is not None
     assert found.is_relative_to(top)

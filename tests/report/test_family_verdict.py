@@ -57,7 +57,7 @@ def test_equal_methods_are_called_different_in_at_most_5_of_100_reports() -> Non
 
 def test_nothing_told_apart_is_a_verdict_with_the_size_that_could_be_seen() -> None:
     text = family_verdict(simulated(0, EQUAL)).text
-    assert text.startswith("Own pictures, 300 pictures: ")
+    assert text.startswith("Own images, 300 pictures: ")
     assert "Nothing can be told apart here" in text
     assert "With 300 pictures a difference in accuracy has to be about" in text
     assert "TPT" not in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtpt.data.named_sets import FINE_GRAINED, NATURAL_SHIFTS
+from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report.paper.floors import paper_floors
 
 

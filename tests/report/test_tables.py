@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from handmade import FIVE, dataset, random_says, write_run
 
-from dtpt.data.named_sets import FINE_GRAINED, NATURAL_SHIFTS
+from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.metrics import METRICS
 from dtpt.report import gather
 from dtpt.report.paper.comparable import PaperDifference

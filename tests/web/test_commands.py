@@ -10,7 +10,7 @@ from live_server import LIMITS, running
 
 import dtpt
 from dtpt.cli.main import app
-from dtpt.data.openmoji_art import OpenMojiRef
+from dtpt.data.openmoji import OpenMojiRef
 from dtpt.web.answering import Playground
 from dtpt.web.commands import commands
 from dtpt.web.schemas import PredictSettings

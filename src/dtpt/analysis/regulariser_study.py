@@ -9,9 +9,9 @@ from dtpt.analysis.regularisers_options import RegularisersOptions
 from dtpt.clip.loading import load_model
 from dtpt.clip.prompts import PromptSet, load_context
 from dtpt.data import load_dataset
+from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.data.dataset import prompt_name
 from dtpt.data.loading import expand_names
-from dtpt.data.named_sets import NAMED_SETS, catalog_entry
 from dtpt.errors import PromptError
 from dtpt.methods import resolve_method
 from dtpt.runs.progress import make_reporter

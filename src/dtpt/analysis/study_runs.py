@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dtpt.data.families import family_title
+from dtpt.data.catalog import family_title
 from dtpt.errors import RunError
 from dtpt.methods import parse_label
 from dtpt.metrics import PooledPredictions, Predictions, pool

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from dtpt.bench.machine import count_gflop
 from dtpt.bench.options import Json, whole_numbers
-from dtpt.data.named_sets import catalog_entry
+from dtpt.data.catalog import catalog_entry
 from dtpt.report.paper.targets import find_target
 
 TABLES = tuple(f"table{number}" for number in range(1, 8))

@@ -95,7 +95,7 @@ def _print_json(content: list[dict[str, Any]]) -> None:
 
 def _print_table(summaries: "list[DatasetSummary]", data_root: Path | None) -> None:
     """Print a line per set; a place that does not fit beside it gets a line of its own, uncut."""
-    from dtpt.data.families import family_title
+    from dtpt.data.catalog import family_title
 
     width = max(len(summary.name) for summary in summaries) + 2
     columns = shutil.get_terminal_size().columns

@@ -85,7 +85,7 @@ def _classifiers() -> "list[Classifier]":
 def _pictures(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
     """Yield pictures with what they show; what cannot be drawn is told in `left_out`."""
     from dtpt.bench.inputs import photograph
-    from dtpt.data.openmoji_art import OpenMojiRef, require_packages
+    from dtpt.data.openmoji import OpenMojiRef, require_packages
     from dtpt.errors import DatasetError
 
     try:

@@ -1,10 +1,10 @@
-"""Data sets: the paper's fifteen, the embedded emoji benchmark, and anybody's own images."""
+"""Data sets: the paper's fifteen, the embedded emoji benchmark, and people's own images."""
 
+from dtpt.data.catalog import FAMILIES, family_title
 from dtpt.data.check import DatasetSummary, check_dataset, list_datasets
 from dtpt.data.dataset import Dataset, FileRef, ImageRef, Sample, fingerprint
-from dtpt.data.families import FAMILIES, family_title
 from dtpt.data.loading import DATASETS, GROUPS, expand_names, load_dataset
-from dtpt.data.openmoji_art import PRESENTATIONS, OpenMojiRef
+from dtpt.data.openmoji import PRESENTATIONS, OpenMojiRef
 
 __all__ = [
     "DATASETS",

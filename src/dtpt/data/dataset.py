@@ -1,20 +1,21 @@
-"""What a data set is: named classes and samples that know how to open their picture.
+"""What a data set is: named classes and samples that can open their image.
 
 Nothing here touches a model. A sample carries a *reference* to its image instead of pixels, so that
-a data set of 50,000 images costs a list of paths, and a worker process can open its own share.
+a data set of 50,000 images costs a list of paths, and a worker process opens what it needs.
 """
 
 import hashlib
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from dtpt.data.families import ProtocolName
+from dtpt.data.catalog import ProtocolName
 from dtpt.errors import DatasetError, ImageError, os_error
 from dtpt.files import open_regular, printable
 
@@ -24,19 +25,16 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ImageRef(Protocol):
-    """How to get one picture; picklable, so that worker processes can receive it."""
+    """How to get one image; picklable, so that worker processes can receive it."""
 
     def key(self) -> str:
         """Return a content key: equal keys mean equal pixels."""
-        ...
 
     def stamp(self) -> str:
-        """Return a token that changes when the picture may have changed; nothing is read for it."""
-        ...
+        """Return a token that changes when the image may have changed, without reading it."""
 
     def open(self) -> "Image.Image":
-        """Decode the picture as RGB; an `ImageError` names it."""
-        ...
+        """Decode the image as RGB; an `ImageError` names it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,6 @@ class FileRef:
     path: Path
 
     def key(self) -> str:
-        """Return the SHA-256 of the encoded file."""
         try:
             with open_regular(self.path) as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -54,14 +51,32 @@ class FileRef:
             raise ImageError(f"{printable(self.path)}: {os_error(error)}.") from error
 
     def stamp(self) -> str:
-        """Return the file's time of change and size."""
         return file_stamp(self.path)
 
     def open(self) -> "Image.Image":
-        """Decode the file as RGB."""
         from dtpt.images import open_image
 
         return open_image(self.path)
+
+
+class EncodedRef(ABC):
+    """An encoded image inside something larger (a tar file, a table)."""
+
+    @abstractmethod
+    def read(self) -> bytes:
+        """Return the encoded image."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the name that messages use."""
+
+    def key(self) -> str:
+        return hashlib.sha256(self.read()).hexdigest()
+
+    def open(self) -> "Image.Image":
+        from dtpt.images import open_image
+
+        return open_image(self.read(), name=self.describe())
 
 
 def file_stamp(path: Path) -> str:
@@ -77,19 +92,17 @@ def file_stamp(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """One labelled picture.
+    """One labelled image."""
 
-    Attributes:
-        id: Stable, printable and unique in its data set (usually `sample_id` of a relative path).
-        label: Index into the data set's classes.
-        image: How to open the picture.
-        group: A free tag for breaking results down (OpenMoji: the kind of presentation).
-    """
-
-    id: str
-    label: int
+    id: str  # stable, printable and unique in its data set (usually `sample_id` of a path)
+    label: int  # index into the data set's classes
     image: ImageRef
-    group: str = ""
+    group: str = ""  # for breaking results down (OpenMoji: the kind of presentation)
+    cluster: str = ""  # samples of one cluster are not independent; the id where nothing is given
+
+    def __post_init__(self) -> None:
+        if not self.cluster:
+            object.__setattr__(self, "cluster", self.id)
 
 
 def sample_id(relative: str) -> str:
@@ -110,7 +123,8 @@ def sample_id(relative: str) -> str:
 def fingerprint(classes: Sequence[str], samples: Sequence[Sample]) -> str:
     """Hash what defines a task: class names in order, and the label of every sample id.
 
-    The order of the samples does not enter: two listings of the same folder are the same task.
+    Neither the order of the samples nor their clusters enter: two listings of the same folder are
+    the same task.
 
     Example:
         >>> cat, dog = (Sample(f"{n}.jpg", n, FileRef(Path(f"{n}.jpg"))) for n in (0, 1))
@@ -125,48 +139,33 @@ def fingerprint(classes: Sequence[str], samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Classes and labelled samples under one name.
+    """Classes and labelled samples under one name."""
 
-    Attributes:
-        name: As given on the command line (`dtd`, `openmoji/food-drink`, `folder:...`).
-        classes: Class names as they enter the prompt (no underscores); the index is the label.
-        samples: All samples, in a stable order.
-        family: The group under which it stands in tables; `dtpt.data.families` lists them.
-        protocol: Whose default lambdas it takes.
-        augmix: Whether the peers use AugMix views on this set.
-        whole: Number of pictures of the complete set, where that is known.
-        fingerprint: See `fingerprint`; computed when left empty.
-        source: Folder, file or package from which the set was read.
-        remarks: Sentences about everything that was left out or is odd.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    samples: Sequence[Sample]
-    family: str = "own"
-    protocol: ProtocolName = "fine-grained"
-    augmix: bool = True
-    whole: int | None = None
-    fingerprint: str = ""
-    source: str = ""
-    remarks: tuple[str, ...] = ()
+    name: str  # as given on the command line (`dtd`, `openmoji/food-drink`, `folder:...`)
+    classes: tuple[str, ...]  # as they enter the prompt (no underscores); the index is the label
+    samples: Sequence[Sample]  # in a stable order
+    family: str = "own"  # its group in tables; see `dtpt.data.catalog.FAMILIES`
+    protocol: ProtocolName = "fine-grained"  # whose default lambdas it takes
+    augmix: bool = True  # whether the peers use AugMix views on this set
+    whole: int | None = None  # number of images of the complete set, where that is known
+    fingerprint: str = ""  # see `fingerprint`; computed when left empty
+    source: str = ""  # folder, file or package from which the set was read
+    notes: tuple[str, ...] = ()  # sentences about everything that was left out or is unusual
 
     def __post_init__(self) -> None:
-        """Make paths printable, refuse contradictions early and fill in the fingerprint."""
         object.__setattr__(self, "name", printable(self.name))
         object.__setattr__(self, "source", printable(self.source))
-        object.__setattr__(self, "remarks", tuple(printable(remark) for remark in self.remarks))
+        object.__setattr__(self, "notes", tuple(printable(note) for note in self.notes))
         _check(self)
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", fingerprint(self.classes, self.samples))
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.samples)
 
     @property
     def is_partial(self) -> bool:
-        """Whether pictures of the complete set are known to be missing here."""
+        """Whether images of the complete set are known to be missing here."""
         return self.whole is not None and len(self.samples) < self.whole
 
     def limited(self, count: int) -> "Dataset":
@@ -187,41 +186,41 @@ class Dataset:
 
 
 def _check(dataset: Dataset) -> None:
-    """Raise when ids repeat, labels point nowhere or there is nothing to classify."""
-    if not dataset.classes:
-        raise DatasetError(f"Data set {dataset.name!r} has no classes.")
-    if not dataset.samples:
+    """Raise when ids repeat, a label is outside of the classes or there is nothing to classify."""
+    name, samples, count = dataset.name, dataset.samples, len(dataset.classes)
+    if not count:
+        raise DatasetError(f"Data set {name!r} has no classes.")
+    if not samples:
         where = f" under {dataset.source}" if dataset.source else ""
-        raise DatasetError(f"Data set {dataset.name!r} has no images{where}.")
-    _check_text(dataset.name, dataset.classes, what="class name")
-    _check_text(dataset.name, (sample.id for sample in dataset.samples), what="sample id")
-    counts = Counter(sample.id for sample in dataset.samples)
-    repeated = [name for name, count in counts.items() if count > 1]
+        raise DatasetError(f"Data set {name!r} has no images{where}.")
+    texts = {
+        "class name": dataset.classes,
+        "sample id": [sample.id for sample in samples],
+        "cluster": [sample.cluster for sample in samples],
+    }
+    for what, values in texts.items():
+        for text in values:
+            if printable(text) != text:  # it could be neither tokenised nor stored
+                raise DatasetError(f"Data set {name!r}: {what} {printable(text)!r} is not UTF-8.")
+    repeated = repetitions(sample.id for sample in samples)
     if repeated:
         raise DatasetError(
-            f"Data set {dataset.name!r} has {len(repeated)} repeated sample ids, "
-            f"first {repeated[0]!r}; list every image once."
+            f"Data set {name!r} has {len(repeated)} repeated sample ids, first {repeated[0]!r}; "
+            "list every image once."
         )
-    for sample in dataset.samples:
-        if not 0 <= sample.label < len(dataset.classes):
+    for sample in samples:
+        if not 0 <= sample.label < count:
             raise DatasetError(
-                f"Data set {dataset.name!r}: sample {sample.id!r} has label {sample.label}, "
-                f"but there are {len(dataset.classes)} classes."
+                f"Data set {name!r}: sample {sample.id!r} has label {sample.label}, but there are "
+                f"{count} classes."
             )
 
 
-def _check_text(name: str, texts: Iterable[str], *, what: str) -> None:
-    """Raise at a text that could be neither tokenised nor stored."""
-    for text in texts:
-        if printable(text) != text:
-            raise DatasetError(f"Data set {name!r}: the {what} {printable(text)!r} is not UTF-8.")
+def repetitions(items: Iterable[str]) -> list[str]:
+    """Return the items that occur more than once."""
+    return [item for item, count in Counter(items).items() if count > 1]
 
 
 def prompt_name(raw: str) -> str:
-    """Return a class name as it enters the prompt: underscores become blanks, nothing else.
-
-    Example:
-        >>> prompt_name("apple_pie")
-        'apple pie'
-    """
+    """Return a class name as it enters the prompt: underscores become blanks, nothing else."""
     return raw.replace("_", " ")

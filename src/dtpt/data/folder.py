@@ -13,78 +13,64 @@ What could be read in two ways is refused: a wrong label is worse than no run.
 
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from dtpt.data.dataset import Dataset, prompt_name, sample_id
-from dtpt.data.labels import (
-    find_class_file,
-    is_number,
-    is_wordnet_id,
-    read_class_file,
-    spoken_names,
-)
-from dtpt.data.listing import counted, naming
-from dtpt.data.paths import subfolders
-from dtpt.data.trees import read_tree
+from dtpt.data import manifest
+from dtpt.data.dataset import Dataset, prompt_name, repetitions, sample_id
+from dtpt.data.layouts import counted, naming, read_tree, subfolders
+from dtpt.data.manifest import is_number
 from dtpt.errors import DatasetError
 from dtpt.files import printable
 
-SCHEME = "folder:"
 _NUMBERED_LINE = re.compile(r"([0-9]{1,18})(?:[\t ]+(.+))?")
+_REMEDY = "write folder, tab, name on every line"
 
 Pair = tuple[str, str]  # folder, class name
 
 
-def load_folder(path: Path, *, name: str = "") -> Dataset:
-    """Load a folder of class folders.
-
-    Args:
-        path: The folder.
-        name: Name of the data set; `folder:PATH` when empty.
-    """
-    shown = printable(path)
+def load_folder(path: Path, *, name: str) -> Dataset:
+    """Load a folder of class folders."""
     if not os.path.isdir(path):
-        raise DatasetError(f"{shown} is no folder; folder:PATH needs a folder of class folders.")
+        raise DatasetError(
+            f"{printable(path)} is not a folder; expected a folder of class folders."
+        )
     present = {sample_id(folder): folder for folder in subfolders(path)}  # by printable name
     if not present:
-        raise DatasetError(f"{shown} has no class folders.")
-    class_file = find_class_file(path)
+        raise DatasetError(f"{printable(path)} has no class folders.")
+    class_file = manifest.find_class_file(path)
     if class_file:
-        pairs = pair_lines(read_class_file(class_file), list(present), listed_in=class_file)
+        lines = manifest.read_class_file(class_file)
+        pairs = pair_lines(lines, list(present), listed_in=class_file)
     else:
         pairs = _unlisted(path, present)
-    titles, remarks = spoken_names([title for _, title in pairs], source=path)
+    titles, notes = manifest.replace_wordnet_ids([title for _, title in pairs], source=path)
     labels = {present.get(folder, folder): label for label, (folder, _) in enumerate(pairs)}
     listing = read_tree(path, labels, layout="class-folders")
     absent = [missing.name for missing in listing.missing]
+    absent_note = [f"Absent: {counted(absent, 'class folder')}."] if absent else []
     return Dataset(
-        name=name or f"{SCHEME}{path}",
+        name=name,
         classes=tuple(prompt_name(title) for title in titles),
         samples=listing.samples,
         source=str(path),
-        remarks=(
-            *remarks,
-            *listing.remarks,
-            *([f"Absent: {counted(absent, 'class folder')}."] if absent else []),
-        ),
+        notes=(*notes, *listing.notes, *absent_note),
     )
 
 
 def _unlisted(path: Path, present: dict[str, str]) -> list[Pair]:
-    """Take the folder names as class names, where they are names."""
+    """Take the folder names as class names, unless they are numbers or not UTF-8."""
     class_file = printable(path / "classes.txt")
     if all(is_number(name) for name in present):
         raise DatasetError(
             f"The folders of {printable(path)} are numbers; name the classes in {class_file}, "
-            f"folder and name on every line."
+            "folder and name on every line."
         )
-    for shown, name in present.items():
+    for readable, name in present.items():
         if printable(name) != name:
             raise DatasetError(
-                f"The name of the class folder {shown} in {printable(path)} is not UTF-8; rename "
-                f"it, or write its class into {class_file}: {shown}, tab, name."
+                f"The name of the class folder {readable} in {printable(path)} is not UTF-8; "
+                f"rename it, or write its class into {class_file}: {readable}, tab, name."
             )
     return [(name, name) for name in present.values()]
 
@@ -94,12 +80,7 @@ def pair_lines(
 ) -> list[Pair]:
     """Return folder and class name for every line of a class list, in its order.
 
-    A line whose folder is absent keeps its place: it is a class without pictures.
-
-    Args:
-        lines: The class list.
-        folders: Names of the folders that are there.
-        listed_in: The class list's file, for messages.
+    A line whose folder is absent keeps its index: it is a class without images.
 
     Raises:
         DatasetError: The lines fit the folders in no way, or not in one way only.
@@ -113,8 +94,7 @@ def pair_lines(
     numbers = all(is_number(folder) for folder in folders)
     pair = _number_pairs if numbers else _name_pairs
     pairs = pair(lines, folders, listed_in=printable(listed_in))
-    counts = Counter(folder for folder, _ in pairs)
-    repeated = [folder for folder, count in counts.items() if count > 1]
+    repeated = repetitions(folder for folder, _ in pairs)
     if repeated:
         raise DatasetError(f"{printable(listed_in)} lists {naming(repeated)} more than once.")
     return pairs
@@ -135,14 +115,14 @@ def _number_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: st
         if value is None:
             raise DatasetError(
                 f"{listed_in}: {line!r} does not start with a folder's number as other lines do; "
-                "write folder, tab, name on every line."
+                f"{_REMEDY}."
             )
     without_folder = [line for line, v in zip(lines, values, strict=True) if v not in by_value]
     unnamed = [folder for value, folder in by_value.items() if value not in values]
     if without_folder and unnamed and not all("\t" in line for line in lines):
         raise DatasetError(
             f"{listed_in} fits its folders only in part: no line for {naming(unnamed)}, no folder "
-            f"for {without_folder[0]!r}; write folder, tab, name on every line."
+            f"for {without_folder[0]!r}; {_REMEDY}."
         )
     return [
         (by_value.get(int(match[1]), match[1]), match[2] or match[1]) for match in matches if match
@@ -151,16 +131,13 @@ def _number_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: st
 
 def _plain_pairs(lines: Sequence[str], by_value: dict[int, str], *, listed_in: str) -> list[Pair]:
     """Pair plain names with folders that count from 0 or from 1 without a gap."""
-    order = sorted(by_value)
-    if len(lines) != len(order) or order not in (
-        list(range(len(lines))),
-        list(range(1, len(lines) + 1)),
-    ):
+    order, count = sorted(by_value), len(lines)
+    if order not in (list(range(count)), list(range(1, count + 1))):
         first, last = by_value[order[0]], by_value[order[-1]]
         raise DatasetError(
-            f"{listed_in} has {len(lines)} names, and beside it are {len(order)} number folders, "
-            f"{first} to {last}; expected are the folders 0 to {len(lines) - 1} or 1 to "
-            f"{len(lines)}, or lines with folder, tab, name."
+            f"{listed_in} has {count} names, and beside it are {len(order)} number folders, "
+            f"{first} to {last}; expected are the folders 0 to {count - 1} or 1 to {count}, or "
+            "lines with folder, tab, name."
         )
     return [(by_value[value], line) for value, line in zip(order, lines, strict=True)]
 
@@ -180,7 +157,7 @@ def _name_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: str)
     if split_at_blank and doubtful:
         raise DatasetError(
             f"{listed_in}: {doubtful[0]!r} starts with no folder's name as {split_at_blank[0]!r} "
-            "does; write folder, tab, name on every line."
+            f"does; {_REMEDY}."
         )
     return pairs
 
@@ -192,6 +169,6 @@ def _name_pair(line: str, known: set[str]) -> Pair:
     if not tab:
         folder, _, title = line.partition(" ")
     folder, title = folder.strip(), title.strip()
-    if title and (tab or folder in known or is_wordnet_id(folder)):
+    if title and (tab or folder in known or manifest.is_wordnet_id(folder)):
         return folder, title
     return line, line

@@ -5,12 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dtpt.data.dataset import Dataset, prompt_name
-from dtpt.data.folder import load_folder
-from dtpt.data.hf import load_hub
-from dtpt.data.listing import counted
-from dtpt.data.manifest import load_manifest
-from dtpt.data.named_sets import (
+from dtpt.data import layouts, openmoji
+from dtpt.data.catalog import (
     FINE_GRAINED,
     NAMED_SETS,
     NATURAL_SHIFTS,
@@ -18,35 +14,31 @@ from dtpt.data.named_sets import (
     CatalogEntry,
     catalog_entry,
 )
-from dtpt.data.openmoji import (
-    BENCHMARK_GROUPS,
-    COLOUR,
-    LINE,
-    is_openmoji,
-    load_openmoji,
-    openmoji_names,
-)
-from dtpt.data.paths import read_list, user_path
-from dtpt.data.places import locate, missing_message, root_or_refuse, size_difference
+from dtpt.data.dataset import Dataset, prompt_name
+from dtpt.data.folder import load_folder
+from dtpt.data.hf import load_hub
+from dtpt.data.manifest import load_manifest
 from dtpt.data.wds import load_wds
 from dtpt.errors import DatasetError, UnknownName, short_repr
 from dtpt.files import printable
 
-DATASETS: tuple[str, ...] = NAMED_SETS + openmoji_names()
+DATASETS: tuple[str, ...] = NAMED_SETS + openmoji.openmoji_names()
 """Every data set that has a name of its own."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "fine-grained": FINE_GRAINED,
     "natural-shifts": NATURAL_SHIFTS,
     "all": PAPER_SETS,
-    "openmoji-groups": tuple(f"{COLOUR}/{group}" for group in BENCHMARK_GROUPS),
-    "openmoji-line-groups": tuple(f"{LINE}/{group}" for group in BENCHMARK_GROUPS),
+    "openmoji-groups": tuple(f"{openmoji.COLOUR}/{group}" for group in openmoji.BENCHMARK_GROUPS),
+    "openmoji-line-groups": tuple(
+        f"{openmoji.LINE}/{group}" for group in openmoji.BENCHMARK_GROUPS
+    ),
 }
 """Names that stand for several data sets."""
 
 _SCHEMES: dict[str, Callable[[str, str], Dataset]] = {
-    "folder": lambda rest, name: load_folder(user_path(rest), name=name),
-    "manifest": lambda rest, name: load_manifest(user_path(rest), name=name),
+    "folder": lambda rest, name: load_folder(layouts.user_path(rest), name=name),
+    "manifest": lambda rest, name: load_manifest(layouts.user_path(rest), name=name),
     "wds": lambda rest, name: load_wds(rest, name=name),
     "hf": lambda rest, name: load_hub(rest, name=name),
 }
@@ -69,7 +61,7 @@ def load_dataset(
     Args:
         name: One of `DATASETS`, or `folder:PATH`, `manifest:FILE`, `wds:PATTERN`, `hf:NAME`.
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
-        presentation: Emoji sets only: keep one of the six kinds of picture.
+        presentation: Emoji sets only: keep one of the six kinds of image.
         limit: Keep that many samples, chosen by the hash of their id (see `Dataset.limited`).
         partial: Take what is there of a named set that is not complete, under its own labels and
             classes; otherwise such a set is refused. `Dataset.whole` says how many there should be.
@@ -81,10 +73,10 @@ def load_dataset(
     """
     if not isinstance(name, str):
         raise DatasetError(f"A data set's name is text such as 'dtd', not {short_repr(name)}.")
-    if presentation is not None and not is_openmoji(name):
+    if presentation is not None and not openmoji.is_openmoji(name):
         raise DatasetError(f"A presentation can be chosen for emoji sets only, not for {name!r}.")
     dataset = _load(name, data_root, presentation=presentation, partial=partial)
-    dataset = replace(dataset, remarks=(*dataset.remarks, *_odd_classes(dataset)))
+    dataset = replace(dataset, notes=(*dataset.notes, *_class_notes(dataset)))
     return dataset if limit is None else dataset.limited(limit)
 
 
@@ -94,19 +86,19 @@ def _load(
     scheme, colon, rest = name.partition(":")
     if colon and scheme in _SCHEMES:
         return _SCHEMES[scheme](rest, name)
-    if is_openmoji(name):
-        return load_openmoji(name, presentation=presentation)
+    if openmoji.is_openmoji(name):
+        return openmoji.load_openmoji(name, presentation=presentation)
     if name in NAMED_SETS:
         return _load_named(catalog_entry(name), root, partial=partial)
     raise UnknownName("data set", printable(name), (*DATASETS, *GROUPS), _HINT)
 
 
 def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) -> Dataset:
-    folder = root_or_refuse(entry.name, root)
-    listing = locate(entry, folder)
+    folder = layouts.require_root(entry.name, root)
+    listing = layouts.locate(entry, folder)
     if listing is None:
-        raise DatasetError(missing_message(entry, folder))
-    difference = size_difference(entry, listing)
+        raise DatasetError(layouts.missing_message(entry, folder))
+    difference = layouts.size_difference(entry, listing)
     if len(listing.samples) > entry.images:
         raise DatasetError(
             f"{difference} Images that do not belong to the set are among them; remove those, or "
@@ -126,17 +118,16 @@ def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) 
         augmix=entry.augmix,
         whole=entry.images,
         source=str(listing.source),
-        remarks=(*listing.remarks, difference) if difference else listing.remarks,
+        notes=(*listing.notes, difference) if difference else listing.notes,
     )
 
 
-def _odd_classes(dataset: Dataset) -> list[str]:
-    """Say which classes have no pictures, and where one class leaves nothing to decide."""
+def _class_notes(dataset: Dataset) -> list[str]:
     if len(dataset.classes) == 1:
-        return [f"{dataset.classes[0]!r} is the only class: every answer is right by necessity."]
-    met = {sample.label for sample in dataset.samples}
-    empty = [name for label, name in enumerate(dataset.classes) if label not in met]
-    return [f"Without pictures: {counted(empty, 'class')}."] if empty else []
+        return [f"{dataset.classes[0]!r} is the only class: the accuracy is always 100 %."]
+    labels = {sample.label for sample in dataset.samples}
+    empty = [name for label, name in enumerate(dataset.classes) if label not in labels]
+    return [f"Without images: {layouts.counted(empty, 'class')}."] if empty else []
 
 
 def expand_names(names: str | Iterable[str]) -> list[str]:
@@ -149,22 +140,16 @@ def expand_names(names: str | Iterable[str]) -> list[str]:
         ['dtd', 'imagenet_a', 'imagenet_v2', 'imagenet_r', 'imagenet_sketch']
     """
     texts = [names] if isinstance(names, str) else list(names)
-    items = [item.strip() for text in texts for item in _split(text)]
-    found: dict[str, None] = {}
-    for item in filter(None, items):
-        found.update(dict.fromkeys(_expand(item)))
-    if not found:
+    items = [item.strip() for text in texts for item in re.split(r",(?![^{}]*\})", text)]
+    expanded = list(dict.fromkeys(name for item in filter(None, items) for name in _expand(item)))
+    if not expanded:
         raise DatasetError(f"No data set is named in {names!r}.")
-    return list(found)
-
-
-def _split(text: str) -> list[str]:
-    return re.split(r",(?![^{}]*\})", text)
+    return expanded
 
 
 def _expand(item: str) -> Iterable[str]:
     if item.startswith("@"):
-        return expand_names(_lines(user_path(item[1:])))
+        return expand_names(_lines(layouts.user_path(item[1:])))
     if item in GROUPS:
         return GROUPS[item]
     if item in DATASETS or item.partition(":")[0] in _SCHEMES:
@@ -173,7 +158,7 @@ def _expand(item: str) -> Iterable[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    lines = read_list(path, what="list of data sets").splitlines()
+    lines = layouts.read_list(path, what="list of data sets").splitlines()
     plain = [line.partition("#")[0].strip() for line in lines]
     nested = [line for line in plain if line.startswith("@")]
     if nested:

@@ -5,77 +5,53 @@ A sample is all members that share a name up to the first dot of the last part: 
 tar headers once and remembers offsets; an image is then one seek and one read.
 """
 
-import hashlib
 import json
+import math
 import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dtpt.data.dataset import Dataset, Sample, file_stamp, sample_id
-from dtpt.data.labels import RawLabel, find_class_file, resolve_labels
-from dtpt.data.paths import inside, is_image_name, user_path
+from dtpt.data.dataset import Dataset, EncodedRef, Sample, file_stamp, sample_id
+from dtpt.data.layouts import inside, is_image_name, user_path
+from dtpt.data.manifest import RawLabel, find_class_file, resolve_labels
 from dtpt.errors import DatasetError, ImageError, os_error
 from dtpt.files import open_regular, printable
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-SCHEME = "wds:"
 _MOST_SHARDS = 100_000
 _MOST_LABEL_BYTES = 1 << 20
 _MOST_IMAGE_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class TarRef:
-    """An image inside an uncompressed tar file.
+class TarRef(EncodedRef):
+    """An image inside an uncompressed tar file."""
 
-    Attributes:
-        path: The tar file.
-        member: Name of the member, for messages.
-        offset: First byte of the image in the tar file.
-        size: Length in bytes.
-    """
-
-    path: Path
-    member: str
-    offset: int
-    size: int
+    path: Path  # of the tar file
+    member: str  # its name, for messages
+    offset: int  # first byte of the image in the tar file
+    size: int  # in bytes
 
     def read(self) -> bytes:
-        """Return the encoded image."""
-        name = self._name()
         if self.size > _MOST_IMAGE_BYTES:
-            raise ImageError(f"{name}: {self.size} bytes are too many for an image.")
+            raise ImageError(f"{self.describe()}: {self.size} bytes are too many for an image.")
         try:
             with open_regular(self.path) as stream:
                 stream.seek(self.offset)
                 data = stream.read(self.size)
         except OSError as error:
-            raise ImageError(f"{name}: {os_error(error)}.") from error
+            raise ImageError(f"{self.describe()}: {os_error(error)}.") from error
         if len(data) != self.size:
-            raise ImageError(f"{name}: the tar file ends before the image does.")
+            raise ImageError(f"{self.describe()}: the tar file ends before the image does.")
         return data
 
-    def key(self) -> str:
-        """Return the SHA-256 of the encoded image."""
-        return hashlib.sha256(self.read()).hexdigest()
-
     def stamp(self) -> str:
-        """Return the tar file's time of change and size."""
         return file_stamp(self.path)
 
-    def open(self) -> "Image.Image":
-        """Decode the image as RGB."""
-        from dtpt.images import open_image
-
-        return open_image(self.read(), name=self._name())
-
-    def _name(self) -> str:
+    def describe(self) -> str:
         return printable(f"{self.path}:{self.member}")
 
 
@@ -85,32 +61,28 @@ class _Record:
     label: RawLabel | None = None
 
 
-def load_wds(pattern: str, *, name: str = "") -> Dataset:
+def load_wds(pattern: str, *, name: str) -> Dataset:
     """Load the shards that a brace pattern names, for example `test-{000000..000003}.tar`.
 
     The class list is `classes.txt` or `classnames.txt` beside the shards or one folder above.
-
-    Args:
-        pattern: Path of one shard or a brace pattern.
-        name: Name of the data set; `wds:PATTERN` when empty.
     """
     shards = [user_path(path) for path in expand_braces(pattern)]
-    found = [pair for shard in shards for pair in _shard_samples(shard)]
-    if not found:
+    rows = [row for shard in shards for row in _shard_samples(shard)]
+    if not rows:
         raise DatasetError(f"The shards {printable(pattern)} hold no labelled image.")
     folder = shards[0].parent
     class_file = find_class_file(folder, folder.parent)
-    resolved = resolve_labels([raw for _, raw, _ in found], class_file, source=pattern)
+    resolved = resolve_labels([raw for _, raw, _ in rows], class_file, source=pattern)
     samples = tuple(
         Sample(sample_id(path), label, image)
-        for (path, _, image), label in zip(found, resolved.labels, strict=True)
+        for (path, _, image), label in zip(rows, resolved.labels, strict=True)
     )
     return Dataset(
-        name=name or f"{SCHEME}{pattern}",
+        name=name,
         classes=resolved.classes,
         samples=samples,
         source=pattern,
-        remarks=resolved.remarks,
+        notes=resolved.notes,
     )
 
 
@@ -123,9 +95,7 @@ def expand_braces(pattern: str) -> list[str]:
     """
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [[piece] if i % 2 == 0 else _alternatives(piece) for i, piece in enumerate(pieces)]
-    count = 1
-    for options in choices:
-        count *= len(options)
+    count = math.prod(len(options) for options in choices)
     if count > _MOST_SHARDS:
         raise DatasetError(f"The pattern {pattern!r} names {count} shards; that is too many.")
     return ["".join(parts) for parts in product(*choices)]
@@ -150,7 +120,7 @@ def _shard_samples(shard: Path) -> Iterator[tuple[str, RawLabel, TarRef]]:
         if len(record.images) != 1 or record.label is None:
             raise DatasetError(
                 f"{printable(shard)}: sample {key!r} has {len(record.images)} images and "
-                f"{'a' if record.label is not None else 'no'} label; one of each was expected."
+                f"{'a' if record.label is not None else 'no'} label; expected one of each."
             )
         yield f"{shard.name}/{key}", record.label, record.images[0]
 
@@ -165,21 +135,16 @@ def _records(shard: Path) -> dict[str, _Record]:
     except FileNotFoundError as error:
         raise DatasetError(f"The shard {printable(shard)} does not exist.") from error
     except (OSError, tarfile.TarError) as error:
-        reason = os_error(error)
         raise DatasetError(
-            f"{printable(shard)} cannot be read as an uncompressed tar file: {reason}."
+            f"{printable(shard)} cannot be read as an uncompressed tar file: {os_error(error)}."
         ) from error
     return records
 
 
 def _add(
-    records: dict[str, _Record],
-    member: tarfile.TarInfo,
-    *,
-    archive: tarfile.TarFile,
-    shard: Path,
+    records: dict[str, _Record], member: tarfile.TarInfo, *, archive: tarfile.TarFile, shard: Path
 ) -> None:
-    """File one member under its sample; links, devices and sparse files are refused."""
+    """Add one member to its sample; links, devices and sparse files are refused."""
     inside(shard, member.name, listed_in=shard)
     if not member.isreg() or member.issparse():
         raise DatasetError(f"{printable(shard)}: {member.name!r} is a link, device or sparse file.")
@@ -189,26 +154,22 @@ def _add(
     if is_image_name(leaf):
         record.images.append(TarRef(shard, member.name, member.offset_data, member.size))
     elif suffix.lower() in ("cls", "json"):
-        label = _label(archive, member, shard=shard, suffix=suffix.lower())
-        if label is not None:
-            record.label = label
+        label = _label(archive, member, shard=shard)
+        record.label = record.label if label is None else label
 
 
-def _label(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, *, shard: Path, suffix: str
-) -> RawLabel | None:
+def _label(archive: tarfile.TarFile, member: tarfile.TarInfo, *, shard: Path) -> RawLabel | None:
     """Read a label; a `json` member without one (other metadata) gives None."""
+    where = f"{printable(shard)}: {member.name!r}"
     stream = archive.extractfile(member)
     if stream is None or member.size > _MOST_LABEL_BYTES:
-        raise DatasetError(f"{printable(shard)}: {member.name!r} is no label file.")
+        raise DatasetError(f"{where} is too large for a label.")
     try:
         text = stream.read().decode("utf-8")
-        if suffix == "cls":
+        if member.name.lower().endswith("cls"):
             return text.strip()
         content: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DatasetError(
-            f"{printable(shard)}: {member.name!r} cannot be read: {error}."
-        ) from error
+        raise DatasetError(f"{where} cannot be read: {error}.") from error
     label = content.get("label", content.get("cls")) if isinstance(content, dict) else None
     return label if isinstance(label, str | int) else None

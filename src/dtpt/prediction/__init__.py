@@ -5,7 +5,7 @@ how that looks in a notebook; `batches` answers many pictures in several process
 a classifier to a folder and reads it back.
 
 >>> import dtpt
->>> from dtpt.data.openmoji_art import OpenMojiRef
+>>> from dtpt.data.openmoji import OpenMojiRef
 >>> model = dtpt.load_model("pocket")
 >>> classifier = dtpt.Classifier(model, ["bicycle", "tropical drink"], method="d-tpt", views=16)
 >>> classifier.predict(OpenMojiRef("1F6B2").open()).label

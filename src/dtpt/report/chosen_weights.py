@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dtpt.data.families import family_protocol
+from dtpt.data.catalog import family_protocol
 from dtpt.errors import DtptError
 from dtpt.methods import find_method, parse_label
 from dtpt.report.gathering.scored_cells import Condition, Contender

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dtpt.data.families import family_protocol
+from dtpt.data.catalog import family_protocol
 from dtpt.errors import DtptError
 from dtpt.methods import resolve_method
 from dtpt.options import EvalOptions, flag

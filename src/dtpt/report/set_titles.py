@@ -1,6 +1,6 @@
 """Data sets as people call them."""
 
-from dtpt.data.named_sets import NAMED_SETS, catalog_entry
+from dtpt.data.catalog import NAMED_SETS, catalog_entry
 
 
 def set_title(name: str) -> str:

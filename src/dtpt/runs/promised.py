@@ -19,7 +19,7 @@ from dtpt.calibration import (
     temperature_part,
 )
 from dtpt.calibration.words import promised, remarks
-from dtpt.data.families import family_protocol
+from dtpt.data.catalog import family_protocol
 from dtpt.errors import PromiseError
 from dtpt.methods import parse_label, resolve_method
 from dtpt.methods.parse import VIEWS_AUTO

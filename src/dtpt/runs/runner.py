@@ -148,8 +148,8 @@ def _record_data(store: Store, setup: "Setup", told: Reporter) -> None:
     for task in setup.tasks:
         dataset = task.dataset
         store.write_classes(dataset.name, dataset.classes)
-        store.write_remarks(dataset.name, dataset.remarks)
-        for text in dataset.remarks:
+        store.write_remarks(dataset.name, dataset.notes)
+        for text in dataset.notes:
             told.note(f"{dataset.name}: {text}")
 
 

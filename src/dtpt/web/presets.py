@@ -3,12 +3,16 @@
 import io
 from functools import lru_cache
 
+from dtpt.data.catalog import NAMED_SETS, catalog_entry, family_title
 from dtpt.data.dataset import prompt_name
-from dtpt.data.families import family_title
-from dtpt.data.named_sets import NAMED_SETS, catalog_entry
-from dtpt.data.openmoji import BENCHMARK_GROUPS, concept_groups, official_name
-from dtpt.data.openmoji_art import PRESENTATIONS, OpenMojiRef, require_packages
-from dtpt.errors import DatasetError
+from dtpt.data.openmoji import (
+    BENCHMARK_GROUPS,
+    PRESENTATIONS,
+    OpenMojiRef,
+    concept_groups,
+    is_installed,
+    official_name,
+)
 from dtpt.web.refusals import Refusal
 from dtpt.web.schemas import ClassList, Example
 
@@ -33,20 +37,11 @@ DRAWINGS = (
 )
 
 
-def emoji_available() -> bool:
-    """Tell whether the packages with the drawings are installed."""
-    try:
-        require_packages()
-    except DatasetError:
-        return False
-    return True
-
-
 @lru_cache(maxsize=1)
 def class_lists() -> dict[str, tuple[ClassList, tuple[str, ...]]]:
     """Return the lists by name: groups of emoji, then the named test sets, the paper's first."""
     found = {}
-    for group in BENCHMARK_GROUPS if emoji_available() else ():
+    for group in BENCHMARK_GROUPS if is_installed() else ():
         name = f"openmoji/{group}"
         names = tuple(official_name(code) for code in concept_groups()[group])
         title = group.replace("-", " and ").capitalize()
@@ -67,7 +62,7 @@ def _record(name: str, title: str, *, names: tuple[str, ...], group: str) -> Cla
 
 def examples() -> list[Example]:
     """Return the drawings that the page shows; none without the packages."""
-    if not emoji_available():
+    if not is_installed():
         return []
     group_of = {code: group for group, codes in concept_groups().items() for code in codes}
     return [
@@ -83,7 +78,7 @@ def drawing(code: str, presentation: str = "plain", *, line: bool = False) -> by
     Raises:
         Refusal: there is no such drawing.
     """
-    if not emoji_available() or not any(code in codes for codes in concept_groups().values()):
+    if not is_installed() or not any(code in codes for codes in concept_groups().values()):
         raise Refusal("not_found", "There is no such drawing.")
     if presentation not in PRESENTATIONS:
         known = ", ".join(PRESENTATIONS)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dtpt.clip.loading.catalog import architecture, catalog
-from dtpt.data.named_sets import PAPER_SETS, catalog_entry
+from dtpt.data.catalog import PAPER_SETS, catalog_entry
 from dtpt.report.paper.targets import PlannedRun
 
 MEASURED_VIEWS = 2

@@ -12,9 +12,8 @@ from dtpt.clip.loading.catalog import aliases
 from dtpt.clip.loading.hub import cached_folder
 from dtpt.clip.loading.names import parse_name
 from dtpt.data import DatasetSummary, expand_names, list_datasets
-from dtpt.data.named_sets import catalog_entry
-from dtpt.data.paths import data_root as resolve_root
-from dtpt.data.places import expected_places
+from dtpt.data.catalog import catalog_entry
+from dtpt.data.layouts import expected_paths, resolve_root
 from dtpt.errors import ReportError, UnknownName
 from dtpt.methods import parse_label
 
@@ -198,7 +197,7 @@ def find_missing(
     wanted = dict.fromkeys(name for run in target.runs for name in run.datasets)
     base = root if root is not None else Path("DATA_ROOT")
     absent = tuple(
-        (known[name], tuple(expected_places(catalog_entry(name), base)))
+        (known[name], tuple(expected_paths(catalog_entry(name), base)))
         for name in wanted
         if not known[name].found
     )
