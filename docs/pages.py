@@ -118,9 +118,9 @@ def site_links(text: str, *, folder: str) -> str:
 
 def command_reference() -> str:
     """Return the reference of all commands and options, as their own help has it."""
-    from dtpt.cli.main import app
+    from dtpt.cli.main import make_app
 
-    text = app.generate_docs(output_format="markdown")
+    text = make_app().generate_docs(output_format="markdown")
     commands = re.sub(r"## Table of Contents\n.*?(?=\*\*Commands)", "", text, flags=re.DOTALL)
     commands = commands.replace("][", "]\\[")  # [+modifier][@lambda] is no link
     return commands.replace("# dtpt\n", "# Command line\n", 1)

@@ -98,10 +98,10 @@ def test_import_and_help_load_no_torch():
 import sys
 import dtpt
 assert not {"torch", "numpy", "scipy"} & set(sys.modules), "import dtpt"
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 for words in (["--help"], ["--version"]):
     try:
-        app(words)
+        call(words)
     except SystemExit:
         pass
 assert not {"torch", "scipy", "matplotlib"} & set(sys.modules), "dtpt --help"
@@ -112,11 +112,11 @@ assert not {"torch", "scipy", "matplotlib"} & set(sys.modules), "dtpt --help"
 def test_listing_commands_load_no_torch():
     code = """
 import sys
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 helps = [[name, "--help"] for name in ("score", "predict", "serve")]
 for words in (["models"], ["datasets"], *helps):
     try:
-        app(words)
+        call(words)
     except SystemExit:
         pass
     assert "torch" not in sys.modules, words

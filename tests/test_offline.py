@@ -20,8 +20,8 @@ class Refused(socket.socket):
 
 socket.socket = Refused
 socket.getaddrinfo = socket.create_connection = lambda *_, **__: 1 / 0
-from dtpt.cli.main import app
-app(sys.argv[1:])
+from dtpt.cli.main import call
+call(sys.argv[1:])
 """
 
 

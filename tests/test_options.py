@@ -1,47 +1,11 @@
-"""Options: command line over environment over file over default; methods with their λ."""
-
-from pathlib import Path
+"""Option classes: lists, bounds, what was given; methods with their λ."""
 
 import pytest
 
-from dtpt.cli.sweep import with_grids
+from dtpt.cli.eval import with_grids
 from dtpt.errors import MethodError, OptionError, UnknownName
-from dtpt.runs import EvalOptions
+from dtpt.options import EvalOptions, PredictOptions
 from dtpt.runs.setup import expand_methods
-
-
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text(
-        'dataset = "dtd"\nviews = 8\nseed = [0, 1]\nlambda = 3\n[eval]\nlimit = 7\nrho = 0.3\n'
-        "[sweep]\nlimit = 9\n"
-    )
-    return path
-
-
-def test_each_source_wins_over_the_next(config):
-    environment = {"DTPT_VIEWS": "16", "DTPT_SEED": "4,5", "DTPT_DATA": "/data"}
-    options = EvalOptions.layered({"views": 32}, config=config, environment=environment)
-    assert options.views == 32  # command line over environment and file
-    assert options.seed == (4, 5)  # environment over file
-    assert options.lambda_ == (3.0,)  # file
-    assert options.limit == 7
-    assert options.rho == 0.3
-    assert options.data_root == Path("/data")
-    assert options.steps == 1  # default
-
-
-def test_each_command_reads_its_own_table(config):
-    options = EvalOptions.layered({}, config=config, environment={}, table="sweep")
-    assert options.limit == 9
-    assert options.rho == 0.1
-
-
-def test_default_of_a_command_loses_against_the_file(config):
-    defaults = {"views": 2, "workers": 3}
-    options = EvalOptions.layered({}, config=config, environment={}, defaults=defaults)
-    assert (options.views, options.workers) == (8, 3)
 
 
 def test_lists_are_split_and_repetitions_dropped():
@@ -52,30 +16,31 @@ def test_lists_are_split_and_repetitions_dropped():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "field"),
     [
-        ({"dataset": "dtd", "views": 0}, "--views"),
-        ({"dataset": "dtd", "seed": "zero"}, "--seed"),
-        ({"dataset": "dtd", "max_failures": 2}, "--max-failures"),
-        ({"dataset": "dtd", "lambda": "many"}, "--lambda"),
-        ({}, "--dataset is not given"),
+        ({"dataset": "dtd", "views": 0}, "views"),
+        ({"dataset": "dtd", "seed": "zero"}, "seed"),
+        ({"dataset": "dtd", "max_failures": 2}, "max_failures"),
+        ({"dataset": "dtd", "lambda": "many"}, "lambda"),
+        ({"dataset": "dtd", "viewz": 8}, "viewz"),
+        ({}, "dataset"),
     ],
 )
-def test_values_that_make_no_sense_are_named(given, message):
-    with pytest.raises(OptionError, match=message):
-        EvalOptions.layered(given, environment={})
+def test_invalid_values_are_named(given, field):
+    with pytest.raises(OptionError, match=field):
+        EvalOptions.parse(given)
 
 
-def test_unknown_option_and_bad_file_are_named(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("viewz = 8")
-    with pytest.raises(OptionError, match=r"run\.toml: unknown option 'viewz'"):
-        EvalOptions.layered({"dataset": "dtd"}, config=path, environment={})
-    path.write_text("views = ")
-    with pytest.raises(OptionError, match="not TOML"):
-        EvalOptions.layered({"dataset": "dtd"}, config=path, environment={})
-    with pytest.raises(OptionError, match="Cannot read"):
-        EvalOptions.layered({"dataset": "dtd"}, config=tmp_path / "none", environment={})
+def test_every_option_has_a_description():
+    for kind in (EvalOptions, PredictOptions):
+        for name, field in kind.model_fields.items():
+            assert field.description, name
+
+
+def test_given_values_are_kept_apart_from_defaults():
+    options = PredictOptions(views="8", lambda_=3)
+    assert options.given() == {"views": 8, "lambda_": 3.0}
+    assert options.tuning.steps == 1
 
 
 def labels(names, lambdas=(), protocol="fine-grained"):

@@ -24,7 +24,7 @@ _REASONS = (
 # There is no value, or it is the whole document, or the validator's own message names it.
 _WITHOUT_VALUE = {"missing", "extra_forbidden", "json_invalid", "value_error", "assertion_error"}
 # Where a field has several types, pydantic adds the one it tried to the path.
-_UNION_BRANCH = re.compile(r"^(int|float|str|bool|none)$|\[")
+_UNION_BRANCH = re.compile(r"^(constrained-)?(int|float|str|bool|none)$|\[")
 
 
 class _Invalid(Protocol):
@@ -44,8 +44,12 @@ def short_repr(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
-def explain(error: _Invalid) -> str:
+def explain(error: _Invalid, *, names: Mapping[str, str] | None = None) -> str:
     """Return the first error of a pydantic validation as "field: reason", one line, no full stop.
+
+    Args:
+        error: The error.
+        names: What fields are called where their values come from, such as --views for views.
 
     Example:
         >>> import pydantic
@@ -61,7 +65,8 @@ def explain(error: _Invalid) -> str:
     reason = " or ".join(reasons).replace(" or must be ", " or ")
     if first["type"] not in _WITHOUT_VALUE:
         reason += f", got {short_repr(first['input'])}"
-    return f"{path}: {reason}" if path else reason
+    name = (names or {}).get(path.partition(".")[0], path)
+    return f"{name}: {reason}" if name else reason
 
 
 def _path(error: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MINUS = "−"
 WRAPPED_WIDTH = 28  # names and texts wider than this are broken between words in a terminal
-FRAME = 3  # characters that a column takes beside its text
+FRAME = 3  # characters that a framed column takes beside its text; without a frame it is 1
 
 Order = Literal["ascending", "descending"]
 
@@ -379,7 +379,8 @@ class TerminalTable:
         from rich.text import Text
 
         table, first = self.table, _first_width(self.table)
-        for part in _parts(table, options.max_width - first - FRAME - 1):
+        frame = FRAME if self.framed else 1
+        for part in _parts(table, options.max_width - first - frame - 1, frame=frame):
             if table.title:
                 yield Text(table.title + " (continued)" * (0 not in part), style="bold")
             yield _rich_table(table, part, first=first, framed=self.framed)
@@ -396,7 +397,8 @@ def terminal(table: Table, *, framed: bool = True) -> TerminalTable:
 
 def _first_width(table: Table) -> int:
     names = [row.title for row in table.rows] + [line[0] for line in table.foot]
-    return max(_wrapped_width(names), len(table.heading))
+    groups = min(_wrapped_width([row.group for row in table.rows]), WRAPPED_WIDTH)
+    return max(_wrapped_width(names), groups, len(table.heading))
 
 
 def _wrapped_width(texts: Sequence[str]) -> int:
@@ -407,18 +409,18 @@ def _wrapped_width(texts: Sequence[str]) -> int:
     return max(words, min(max(map(cell_len, texts), default=0), WRAPPED_WIDTH))
 
 
-def _parts(table: Table, room: int) -> Iterator[list[int]]:
-    """Yield the indices of the columns that fit beside each other."""
-    part: list[int] = []
-    used = 0
+def _parts(table: Table, room: int, *, frame: int) -> Iterator[dict[int, int]]:
+    """Yield the columns that fit beside each other: their indices and least widths."""
+    part: dict[int, int] = {}
     for index in range(len(table.columns)):
-        width = _column_width(table, index) + FRAME
-        if part and used + width > room:
+        width = _column_width(table, index)
+        if part and sum(part.values()) + width + frame * (len(part) + 1) > room:
             yield part
-            part, used = [], 0
-        part.append(index)
-        used += width
-    yield part
+            part = {}
+        part[index] = width
+    titled = {i: max(width, len(table.columns[i].title)) for i, width in part.items()}
+    # with room for all titles in one line they are not broken
+    yield titled if sum(titled.values()) + frame * len(part) <= room else part
 
 
 def _column_width(table: Table, index: int) -> int:
@@ -434,7 +436,7 @@ def _column_width(table: Table, index: int) -> int:
     return max((cell_len(text) for text in (*lines, *words)), default=0)
 
 
-def _rich_table(table: Table, part: Sequence[int], *, first: int, framed: bool) -> "RichTable":
+def _rich_table(table: Table, part: Mapping[int, int], *, first: int, framed: bool) -> "RichTable":
     from rich.markup import escape
     from rich.table import Table as RichTable
 
@@ -442,10 +444,15 @@ def _rich_table(table: Table, part: Sequence[int], *, first: int, framed: bool) 
     if not framed:
         shown.box, shown.pad_edge, shown.padding = None, False, (0, 1, 0, 0)
     shown.add_column(escape(table.heading), overflow="fold", width=first)
-    for index in part:
+    for index, width in part.items():
         column = table.columns[index]
-        justify: Literal["left", "right"] = "left" if column.is_text else "right"
-        shown.add_column(escape(column.title), justify=justify, overflow="fold")
+        shown.add_column(
+            escape(column.title),
+            justify="left" if column.is_text else "right",
+            overflow="fold",
+            min_width=width,
+            width=None if column.is_text else width,  # rich would shrink all columns alike
+        )
     for group, rows in table.grouped().items():
         shown.add_section()
         if group:

@@ -177,13 +177,13 @@ def test_companions_are_added_once():
 def test_command_prints_tables_and_writes_the_file(
     tiny_clip, pictures, tmp_path, monkeypatch, capsys
 ):
-    from dtpt.cli.main import app
+    from dtpt.cli.main import call
 
     monkeypatch.setattr("dtpt.clip.loading.load_model", lambda name, **_: tiny_clip)
     words = ["analyze", "--model", "tiny", "--dataset", pictures.name, "--limit", "6"]
     words += ["--views", "4", "--workers", "0", "--threads", "1", "--method", "tpt,d-tpt@1234567"]
     words += ["--output", str(tmp_path / "out")]
-    app(words)
+    call(words)
     printed = capsys.readouterr()
     for title in ("Dominant dimensions", "Modality gap", "Sensitivity", "Movement", "first step"):
         assert title in printed.out
@@ -193,7 +193,7 @@ def test_command_prints_tables_and_writes_the_file(
     entry = load_analysis(tmp_path / "out").datasets[0]
     assert entry.images == 6
     assert f"{100 * entry.scores[0].accuracy:.2f}" in printed.out
-    app([*words, "--json", "--quiet"])
+    call([*words, "--json", "--quiet"])
     document = json.loads(capsys.readouterr().out)
     assert document["datasets"][0]["images"] == 6
 
@@ -236,7 +236,7 @@ def test_long_class_lists_keep_fewer_images_but_never_too_few():
 
 
 def test_a_folder_that_cannot_be_made_is_noticed_before_the_work(pictures, tmp_path, monkeypatch):
-    from dtpt.cli.main import app
+    from dtpt.cli.main import call
 
     def fail(name, device):
         raise AssertionError("the model was loaded")
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_the_work(pictures, tmp_p
     monkeypatch.setattr("dtpt.clip.loading.load_model", fail)
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="another --output"):
-        app(["analyze", "--dataset", pictures.name, "--output", str(tmp_path / "file" / "out")])
+        call(["analyze", "--dataset", pictures.name, "--output", str(tmp_path / "file" / "out")])
 
 
 def test_a_trained_context_of_any_length_can_be_analysed(tiny_clip, pictures, tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from processes import PROGRAM
 
-from dtpt.cli.main import app
+from dtpt.cli import main
 from dtpt.errors import RunError
 from dtpt.runs import Results, open_run
 
@@ -99,7 +99,7 @@ def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent
 
 def call(world, output, *more):
     """Run the command in this process, where torch is loaded already."""
-    app(command(world, output, *more)[3:], exit_on_error=False, result_action="return_value")
+    main.call(command(world, output, *more)[3:])
 
 
 @pytest.fixture
@@ -166,14 +166,14 @@ def test_shards_are_evaluated_merged_and_exported(world, tmp_path, capsys, share
         call(world, tmp_path, *options, "--shard", shard)
         assert not (tmp_path / "results.json").exists()
     for arguments in (["merge", str(tmp_path)], ["export", str(tmp_path), "--format", "jsonl"]):
-        app(arguments, exit_on_error=False, result_action="return_value")
+        main.call(arguments)
     assert json.loads((tmp_path / "results.json").read_text())["complete"] is True
     assert "samples_folder" in capsys.readouterr().out
 
 
 def test_sweep_evaluates_the_grid(world, tmp_path, capsys, shared_cache):
     arguments = command(world, tmp_path, "--limit", "3", "--threads", "1", name="sweep")[3:]
-    app([*arguments, "--method", "tpt,d-tpt"], exit_on_error=False, result_action="return_value")
+    main.call([*arguments, "--method", "tpt,d-tpt"])
     with open_run(tmp_path) as run:
         assert len(run.cells) == 8
         assert run.is_complete
@@ -212,7 +212,7 @@ def test_weight_found_without_labels_is_printed_and_stored(world, tmp_path, caps
     options = ("--method", "d-tpt@auto,tpt", "--limit", "6", "--quiet")
     words = command(world, tmp_path, *options, name=name)[3:]
     for more in ([], ["--json"]):
-        app([*words, *more], exit_on_error=False, result_action="return_value")
+        main.call([*words, *more])
         shown = capsys.readouterr()
         if not more:
             assert "d-tpt@auto=0.9, seed 0: lambda" in shown.err

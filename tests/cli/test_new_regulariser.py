@@ -26,7 +26,7 @@ METHODS["flat-tpt"] = FLAT
 """
 EVERYWHERE = """
 import contextlib, io, json, sys
-from dtpt.cli.main import make_app
+from dtpt.cli.main import call
 from dtpt.report import gather, write_report
 from dtpt.report.figures.style import looks_for
 
@@ -35,7 +35,7 @@ model, pictures, picture, output = sys.argv[1:]
 def say(*words):
     told = io.StringIO()
     with contextlib.redirect_stdout(told):
-        make_app(words[0])(words, exit_on_error=False, print_error=False)
+        call(words)
     return told.getvalue()
 
 settings = ("--model", model, "--views", "4")
@@ -63,7 +63,8 @@ def everywhere(world: Path, output: Path, *, code: str = "", path: Path | None =
     """What each command says about the regulariser, asked in a process of its own."""
     picture = sorted((world / "pictures").rglob("*.png"))[0]
     words = [f"local-dir:{world / 'tiny'}", f"folder:{world / 'pictures'}", picture, output / "run"]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(path or "")}
+    paths = os.pathsep.join(filter(None, (str(path or ""), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     done = subprocess.run(
         [sys.executable, "-c", code + EVERYWHERE, *map(str, words)],
         capture_output=True,
@@ -104,9 +105,9 @@ def test_an_entry_point_makes_a_regulariser_known_everywhere(world, tmp_path) ->
 def test_listing_and_reporting_load_no_torch(command) -> None:
     code = f"""
 import sys
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 try:
-    app(["{command}", "--help"])
+    call(["{command}", "--help"])
 except SystemExit:
     pass
 sys.exit("torch" in sys.modules)

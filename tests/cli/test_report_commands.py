@@ -1,6 +1,7 @@
 """The commands of the report: report, demo, analyze."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from handmade import TUNING, dataset, random_says, write_run
 
 from dtpt.cli import demo
-from dtpt.cli.demo import DemoFlags, demo_options
+from dtpt.cli.demo import DemoOptions, decided_options
 
 
 def test_report_prints_the_tables_and_where_the_page_is(dtpt, five_method_run, tmp_path) -> None:
@@ -131,7 +132,7 @@ def test_report_needs_no_torch(five_method_run, tmp_path: Path) -> None:
 
 
 def test_the_demo_takes_colour_and_line_art_of_the_same_groups(tmp_path: Path) -> None:
-    quick = demo_options(DemoFlags(output=str(tmp_path)))
+    quick = decided_options(DemoOptions(output=tmp_path))
     colour = [name for name in quick.dataset if name.startswith("openmoji/")]
     line = [
         name.replace("openmoji-line/", "openmoji/") for name in quick.dataset if "-line" in name
@@ -140,7 +141,7 @@ def test_the_demo_takes_colour_and_line_art_of_the_same_groups(tmp_path: Path) -
     assert colour
     assert (quick.views, quick.seed, quick.output) == (64, (0,), tmp_path / "run")
     assert quick.limit is None
-    full = demo_options(DemoFlags(full=True))
+    full = decided_options(DemoOptions(full=True))
     assert (full.seed, full.limit, full.output) == ((0,), None, Path("demo-output/full-run"))
     assert len(full.dataset) == 12
     assert set(quick.dataset) < set(full.dataset)
@@ -155,19 +156,19 @@ def test_the_demo_takes_the_weight_that_the_recorded_run_chooses() -> None:
         ("d-tpt", "openmoji/objects"): 1e4,  # not a set of the quick demo
     }
     record = SimpleNamespace(fitted=SimpleNamespace(weights=weights))
-    assert [m for m in demo_options(DemoFlags(), record).method if m.startswith("d-tpt")] == [
+    assert [m for m in decided_options(DemoOptions(), record).method if m.startswith("d-tpt")] == [
         "d-tpt@1e5",
         "d-tpt@1e+07",
     ]
-    assert "d-tpt@1e6" in demo_options(DemoFlags()).method
+    assert "d-tpt@1e6" in decided_options(DemoOptions()).method
 
 
 def test_the_record_of_one_model_is_not_shown_for_another(monkeypatch, tmp_path) -> None:
     made = {}
-    monkeypatch.setattr(demo, "_evaluate", lambda flags, record: tmp_path)
-    monkeypatch.setattr(demo, "_report", lambda flags, folder, record: made.update(record=record))
+    monkeypatch.setattr(demo, "_evaluate", lambda options: None)
+    monkeypatch.setattr(demo, "_report", lambda options, record: made.update(record=record))
     for name in ("pocket", "RN50/openai"):
-        demo._demonstrate(DemoFlags(model=name))
+        demo._demonstrate(DemoOptions(model=name))
         assert (made["record"] is not None) == (name == "pocket")
 
 
@@ -183,18 +184,17 @@ def test_a_run_that_is_there_is_recorded_without_running(dtpt, five_method_run, 
     file = tmp_path / "record.json"
     done = dtpt("demo", "--full", "--record", file, "--from", five_method_run)
     assert done.returncode == 0, done.stderr
-    assert "Recorded 160 pictures" in done.stdout
+    assert "Recorded 160 images" in done.stdout
     assert read_record(file).model == "tiny"
 
 
 def test_analyze_has_no_positionals_and_room_for_commands(dtpt) -> None:
-    done = dtpt("analyze", "--help", env={"COLUMNS": "100"})
+    done = dtpt("analyze", "--help", env={**os.environ, "COLUMNS": "100"})
     assert "--template" in done.stdout
-    assert "FLAGS" not in done.stdout
     assert "--empty" not in done.stdout
     refused = dtpt("analyze", "--dataset", "openmoji", "--views", "0")
     assert refused.returncode == 2
-    assert "--views is '0'" in refused.stderr
+    assert "--views: " in refused.stderr
 
 
 def test_methods_of_a_run_are_compared_in_one_table(dtpt, five_method_run) -> None:

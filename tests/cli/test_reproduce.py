@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 from tiny_runs import tiny_clip
 
-from dtpt.cli.main import app
-from dtpt.cli.reproduce import ReproduceFlags, reproduce
+from dtpt.cli.main import call
+from dtpt.cli.reproduce import ReproduceOptions, reproduce
 from dtpt.cli.reproduce_runs import part_options
 from dtpt.clip.loading.save import save_model
 from dtpt.data import loading
 from dtpt.data.catalog import catalog_entry
-from dtpt.errors import DatasetError, DtptError, OptionError, ReportError, UnknownName
+from dtpt.errors import DatasetError, DtptError, ReportError, UnknownName
 from dtpt.metrics import METRICS
 from dtpt.report.paper import cost, targets
 from dtpt.report.paper.cost import Speed, duration_text, estimate
@@ -53,8 +53,8 @@ def test_a_part_of_a_target_can_be_asked_for() -> None:
     assert targets.narrowed(table1, model="RN50").runs[0].model == "RN50/openai"
     part = targets.narrowed(targets.find_target("table6"), methods=("c-tpt", "zero"))
     assert part.runs[0].methods == ("c-tpt@50", "c-tpt@20", "zero")
-    flags = ReproduceFlags(method=["c-tpt"], seed=["7"], views="8", device="cpu")
-    options = part_options(flags, part.runs[0], datasets=("imagenet_a",))
+    given = ReproduceOptions(method=["c-tpt"], seed=["7"], views="8", device="cpu")
+    options = part_options(given, part.runs[0], datasets=("imagenet_a",))
     assert (options.method, options.seed, options.views) == (part.runs[0].methods, (7,), 8)
     assert (options.model, options.dataset) == ("ViT-B-16/openai", ("imagenet_a",))
 
@@ -65,7 +65,7 @@ def test_reproduce_says_what_is_missing_where_and_what_it_costs(
     monkeypatch.setattr(cost, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
     monkeypatch.setattr(targets, "cached_folder", lambda name: None)
     with pytest.raises(SystemExit) as stopped:
-        reproduce("table6", flags=ReproduceFlags(data_root=str(tmp_path)))
+        reproduce("table6", options=ReproduceOptions(data_root=tmp_path))
     assert stopped.value.code == 2
     out = capsys.readouterr().out
     assert "Missing weights: ViT-B-16/openai" in out
@@ -76,9 +76,7 @@ def test_reproduce_says_what_is_missing_where_and_what_it_costs(
     pictures = 3 * (7500 + 10000 + 30000 + 50889)
     assert f"{pictures:,} pictures" in out
     with pytest.raises(DtptError, match="does not exist"):
-        reproduce("table6", flags=ReproduceFlags(data_root=str(tmp_path / "nowhere")))
-    with pytest.raises(OptionError, match="--views is '0'"):
-        reproduce("table6", flags=ReproduceFlags(views="0"))
+        reproduce("table6", options=ReproduceOptions(data_root=tmp_path / "nowhere"))
 
 
 def test_cost_is_pictures_times_views_and_classes() -> None:
@@ -142,21 +140,21 @@ def stand_ins(tmp_path, monkeypatch):
 def run(stand_ins):
     """Return the exit code of the command."""
 
-    def call(*words: str) -> int:
+    def run_command(*words: str) -> int:
         known = ("--data-root", stand_ins / "data", "--output", stand_ins / "runs")
         known += ("--replicas", 1, "--workers", 0, "--threads", 1, "--device", "cpu", "--quiet")
         try:
-            app(["reproduce", *words, *map(str, known)], exit_on_error=False, print_error=False)
+            call(["reproduce", *words, *map(str, known)])
         except SystemExit as stop:
             return stop.code
         return 0
 
-    return call
+    return run_command
 
 
 def add_models(folder: Path, *names: str) -> None:
     for name in names:
-        app(["models", "add", name, str(folder / "tiny"), "--trust"])
+        call(["models", "add", name, str(folder / "tiny"), "--trust"])
 
 
 def cells(capsys, metric: str = "ece") -> dict[tuple[str, str, str], dict]:
@@ -222,7 +220,7 @@ def test_two_backbones_have_a_table_each(run, stand_ins, capsys) -> None:
     add_models(stand_ins, "ViT-B-16/openai", "RN50/openai")
     model = tiny_clip(seed=1)
     save_model(model, stand_ins / "other", tokenizer_json=None)
-    app(["models", "add", "RN50/openai", str(stand_ins / "other"), "--trust"])
+    call(["models", "add", "RN50/openai", str(stand_ins / "other"), "--trust"])
     plant("eurosat", stand_ins / "data")
     capsys.readouterr()
     assert run("table1", "--dataset", "eurosat", "--method", "zero-shot", "--json") == 0

@@ -47,7 +47,7 @@ def probability_columns(probabilities: np.ndarray) -> dict[str, list]:
 
 
 def scored(capsys: pytest.CaptureFixture[str], path: Path, **options) -> dict:
-    score(path, json=True, **options)
+    score(path, as_json=True, **options)
     return json.loads(capsys.readouterr().out)
 
 
@@ -118,7 +118,7 @@ def test_the_last_line_is_a_verdict(tmp_path, capsys) -> None:
     score(path)
     last = " ".join(capsys.readouterr().out.split("└")[1].split()[1:])
     assert last.startswith("Overconfident by 40.0 points [")
-    score(path, json=True)
+    score(path, as_json=True)
     assert json.loads(capsys.readouterr().out)["signed_gap"] == pytest.approx(0.4)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 from dtpt.data import FileRef, check_dataset, expand_names, load_dataset
 from dtpt.data.dataset import sample_id
 from dtpt.data.wds import TarRef
@@ -98,7 +98,7 @@ def test_an_image_whose_name_is_not_utf8_is_an_ordinary_sample(tmp_path, put, ca
     assert odd.key() == dataset.samples[1].image.key()
     (tmp_path / "fox" / ODD).write_bytes(b"broken")
     with pytest.raises(SystemExit):
-        app(["datasets", "check", f"folder:{tmp_path}", "--deep"])
+        call(["datasets", "check", f"folder:{tmp_path}", "--deep"])
     assert r"unreadable: fox/caf\xe9.jpg" in capsys.readouterr().out
 
 

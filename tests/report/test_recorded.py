@@ -136,12 +136,12 @@ def test_the_package_may_come_without_a_record() -> None:
 
 
 def test_the_packaged_record_is_the_full_demo() -> None:
-    from dtpt.cli.demo import GRID, METHODS, DemoFlags, demo_options
+    from dtpt.cli.demo import GRID, METHODS, DemoOptions, decided_options
 
     found = load_record()
     if found is None:
         pytest.skip("the package brings no record")
-    full = demo_options(DemoFlags(full=True))
+    full = decided_options(DemoOptions(full=True))
     assert (found.model, found.seeds, set(found.sets)) == ("pocket", (0,), set(full.dataset))
     assert found.pictures == 10_224
     labels = {row.contender.label for family in found.families for row in family.rows}

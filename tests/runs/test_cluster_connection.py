@@ -67,8 +67,8 @@ def test_address_of_another_form_is_refused(address, words):
 
 @pytest.mark.parametrize("engine", ["spark", "ray=", "ray 10.0.0.7", "local=1"])
 def test_unknown_engine_is_a_wrong_value(engine):
-    with pytest.raises(OptionError, match="--engine"):
-        EvalOptions.layered({"engine": engine, "dataset": "dtd"}, environment={})
+    with pytest.raises(OptionError, match="engine"):
+        EvalOptions.parse({"engine": engine, "dataset": "dtd"})
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

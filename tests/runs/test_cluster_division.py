@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
 
-from dtpt.cli.cluster_plan import show_plan
+from dtpt.cli import eval as command
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import OptionError
 from dtpt.runs import EvalOptions, evaluate
@@ -85,7 +85,7 @@ def test_machine_of_another_kind_is_remarked_when_it_joins(options):
 
 def test_plan_is_for_clusters(options):
     with pytest.raises(OptionError, match="add --engine ray"):
-        show_plan(options, as_json=False)
+        command.evaluate(options=options, plan=True)
 
 
 def test_batches_are_small_enough_to_be_shared(options):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dtpt.runs.features as features_module
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 from dtpt.clip.model import view_batches
 from dtpt.errors import RunError
 from dtpt.runs.features import (
@@ -206,14 +206,14 @@ def test_sizes_that_make_no_sense_are_refused(text):
 
 def test_commands_show_verify_and_prune(own_cache, capsys):
     fill(own_cache, 70)
-    app(["cache", "show"], exit_on_error=False, result_action="return_value")
+    call(["cache", "show"])
     assert f"{own_cache}" in capsys.readouterr().out
-    app(["cache", "verify"], exit_on_error=False, result_action="return_value")
+    call(["cache", "verify"])
     assert "2 of 2 shards are intact" in capsys.readouterr().out
     list_shards(own_cache)[0].path.write_bytes(b"broken")
     with pytest.raises(SystemExit) as stop:
-        app(["cache", "verify"], exit_on_error=False, result_action="return_value")
+        call(["cache", "verify"])
     assert stop.value.code == 1
     assert len(list_shards(own_cache)) == 1
-    app(["cache", "prune", "--limit", "0"], exit_on_error=False, result_action="return_value")
+    call(["cache", "prune", "--limit", "0"])
     assert list_shards(own_cache) == []

@@ -9,7 +9,7 @@ import pytest
 from live_server import LIMITS, running
 
 import dtpt
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 from dtpt.data.openmoji import OpenMojiRef
 from dtpt.web.answering import Playground
 from dtpt.web.commands import commands
@@ -43,10 +43,10 @@ def picture(tmp_path, monkeypatch):
     return (tmp_path / "picture.png").read_bytes()
 
 
-def printed(call) -> str:
+def printed(function) -> str:
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        call()
+        function()
     return text.getvalue()
 
 
@@ -56,7 +56,7 @@ def test_the_command_line_repeats_the_answers(live, picture):
     assert len(lines) == 2
     for line, expected in zip(lines, answer["answers"], strict=True):
         words = [*shlex.split(line)[1:], "--json", "--device", "cpu"]
-        found = json.loads(printed(lambda words=words: app(words)))
+        found = json.loads(printed(lambda words=words: call(words)))
         assert found["label"] == expected["label"]
         assert found["confidence"] == pytest.approx(expected["confidence"], abs=1e-6)
 

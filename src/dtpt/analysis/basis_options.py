@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dtpt.options import EvalOptions, Listed, Weight
+from dtpt.options import EvalOptions, Lambda, Listed
 
 
 class BasisOptions(EvalOptions):
@@ -22,7 +22,7 @@ class BasisOptions(EvalOptions):
         Field(min_length=1, description="Methods that no basis should change, comma-separated."),
     ] = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt:aligned")
     weights: Annotated[
-        tuple[Weight, ...],
+        tuple[Lambda, ...],
         Listed,
         Field(min_length=1, description="Lambdas of D-TPT, which every basis changes."),
     ] = (1e4, 3e4, 1e5, 3e5, 1e6)

@@ -87,9 +87,7 @@ def measure(pictures: int, *, replicas: str = "auto", workers: str = "auto") -> 
     with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder:
         given = {"replicas": replicas, "workers": workers, "limit": pictures}
         fixed = {"dataset": DATASETS, "method": METHODS, "quiet": True, "cache": False}
-        options = EvalOptions.layered(
-            given, environment={}, defaults={**fixed, "output": Path(folder) / "run"}
-        )
+        options = EvalOptions.parse({**given, **fixed, "output": Path(folder) / "run"})
         run, seconds, busy = _timed(options)
         with run:
             session = run.sessions()[-1]

@@ -1,47 +1,35 @@
-"""`dtpt cache`: what the cache of view features holds."""
+"""`dtpt cache`: the cache of view features."""
 
-import json
 import sys
 
-from cyclopts import App
-
-from dtpt.cli.exits import PARTLY
+from dtpt.cli.exits import PARTIAL
 from dtpt.cli.flags import AsJson
+from dtpt.cli.output import print_json
+from dtpt.files import printable
 
-app = App(name="cache", help="Show, prune or verify the cache of view features.")
 
-
-@app.command
 def show(*, as_json: AsJson = False) -> None:
-    """Show where the cache is, its size and its limit.
-
-    Args:
-        as_json: Print JSON.
-    """
-    from dtpt.files import printable
+    """Show where the cache is, its size and its limit."""
     from dtpt.runs.features import cache_folder, cache_limit, list_shards
 
     shards = list_shards(cache_folder())
     size, limit = sum(shard.size for shard in shards), cache_limit()
     groups = len({shard.path.parent for shard in shards})
-    folder = printable(cache_folder())
     if as_json:
-        facts = {"folder": folder, "bytes": size, "shards": len(shards), "groups": groups}
-        print(json.dumps(facts | {"limit_bytes": limit}, indent=2))
+        facts = {"folder": cache_folder(), "bytes": size, "shards": len(shards), "groups": groups}
+        print_json(facts | {"limit_bytes": limit})
         return
-    print(f"folder  {folder}")
+    print(f"folder  {printable(cache_folder())}")
     print(f"size    {size / 1e9:.3f} GB in {len(shards)} shards of {groups} groups")
     print(f"limit   {limit / 1e9:.1f} GB")
     print("DTPT_CACHE and DTPT_CACHE_LIMIT change folder and limit.")
 
 
-@app.command
 def prune(*, limit: str | None = None, as_json: AsJson = False) -> None:
     """Remove the least recently used shards until the cache fits a limit.
 
     Args:
         limit: For example 500MB; 0 empties the cache. The usual limit when not given.
-        as_json: Print JSON.
     """
     from dtpt.runs.features import cache_folder, cache_limit, parse_size
     from dtpt.runs.features import prune as prune_shards
@@ -50,19 +38,13 @@ def prune(*, limit: str | None = None, as_json: AsJson = False) -> None:
     removed = prune_shards(cache_folder(), bound)
     size = sum(shard.size for shard in removed)
     if as_json:
-        print(json.dumps({"removed_shards": len(removed), "removed_bytes": size}, indent=2))
+        print_json({"removed_shards": len(removed), "removed_bytes": size})
     else:
         print(f"Removed {len(removed)} shards, {size / 1e9:.3f} GB.")
 
 
-@app.command
 def verify(*, as_json: AsJson = False) -> None:
-    """Compare every shard with its checksum and remove damaged ones; exit code 1 if there were.
-
-    Args:
-        as_json: Print JSON.
-    """
-    from dtpt.files import printable
+    """Compare every shard with its checksum and remove damaged ones; exit code 1 if there were."""
     from dtpt.runs.features import cache_folder
     from dtpt.runs.features import verify as verify_shards
 
@@ -70,11 +52,11 @@ def verify(*, as_json: AsJson = False) -> None:
     damaged = [shard.path for shard, intact in results if not intact]
     for path in damaged:
         path.unlink(missing_ok=True)
-    names = [printable(path) for path in damaged]
+    intact = len(results) - len(damaged)
     if as_json:
-        print(json.dumps({"intact": len(results) - len(names), "removed": names}, indent=2))
+        print_json({"intact": intact, "removed": damaged})
     else:
-        print("".join(f"damaged, removed: {name}\n" for name in names), end="")
-        print(f"{len(results) - len(names)} of {len(results)} shards are intact.")
+        print("".join(f"damaged, removed: {printable(path)}\n" for path in damaged), end="")
+        print(f"{intact} of {len(results)} shards are intact.")
     if damaged:
-        sys.exit(PARTLY)
+        sys.exit(PARTIAL)

@@ -104,13 +104,11 @@ def _row(cell: "Cell", found: "Splits") -> dict[str, Any]:
 
 
 def _print(rows: Sequence[dict[str, Any]], levels: "Levels", *, splits: int) -> None:
-    from dtpt.cli.output import fitting_tables, wide_console
+    from dtpt.cli.output import show
+    from dtpt.tables import text_table
 
-    console = wide_console()
     title = f"{splits:,} random splits: half fits, the other half is judged"
-    texts = [_texts(row) for row in rows]
-    for table in fitting_tables(HEADS, texts, width=console.width, title=title):
-        console.print(table)
+    show(text_table(title, HEADS, rows=map(_texts, rows)))
     print(
         f"Promised: coverage {100 * levels.coverage:g} on average; at most {100 * levels.error:g} "
         f"errors in {100 * levels.confidence:g} of 100 splits. Able: splits that find a threshold. "

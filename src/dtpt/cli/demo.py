@@ -1,39 +1,33 @@
 """`dtpt demo`: the paper's comparison with the embedded model on the embedded benchmark."""
 
-import json
 import sys
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from pydantic import Field
 
-from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
-from dtpt.options import EvalOptions
+from dtpt.cli.exits import resumable
+from dtpt.cli.flags import AsJson, Config, flags
+from dtpt.cli.output import print_json, wide_console
+from dtpt.errors import OptionError
+from dtpt.options import Datasets, EvalOptions, RunFolder
 
 if TYPE_CHECKING:
     from dtpt.report import WrittenReport
     from dtpt.report.figures.captioned import CaptionedFigure
     from dtpt.report.recorded import Record
 
-QUICK_GROUPS = ("activities",)  # the smallest, whole: 510 pictures in colour, 510 as line art
-# The paper's five methods, D-TPT with its authors' weight, and the mean over views.
+QUICK_GROUPS = ("activities",)  # the smallest, whole: 510 images in colour, 510 as line art
+# The paper's five methods, D-TPT with its authors' λ, and the mean over views.
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
-# Further weights of D-TPT: all sets but one choose the one that is shown for it.
+# Further λ of D-TPT: the one that is shown for a set is chosen on all other sets.
 GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
 USUAL = "d-tpt@1e6"  # without a record to choose from
-TAKEN = (
-    "model",
-    "seed",
-    "limit",
-    "output",
-    "device",
-    "threads",
-    "replicas",
-    "workers",
-    "engine",
-    "quiet",
+SHOWN = (
+    *("model", "seed", "limit", "output", "device", "threads", "replicas", "workers", "engine"),
+    *("quiet", "full", "record", "from_run"),
 )
 NOT_CLIP = (
     "This is about the embedded model, which is small and trained for this package, not CLIP. "
@@ -41,58 +35,58 @@ NOT_CLIP = (
 )
 
 
-@flags_of(
-    EvalOptions,
-    first=TAKEN,
-    leave_out=[name for name in EvalOptions.model_fields if name not in TAKEN],
-    defaults={"output": Path("demo-output")},
-)
-class DemoFlags(Flags):
-    """The options of `eval` that the demo does not decide itself."""
+class DemoOptions(EvalOptions):
+    """The options of `eval` that the demo does not decide itself, and its own."""
 
+    dataset: Datasets = ("openmoji", "openmoji-line")  # of which --full takes all
+    output: RunFolder = Path("demo-output")
     full: Annotated[
-        Switch, Parameter(help="All groups and all pictures; then compare with the recorded run.")
-    ] = None
+        bool, Field(description="All groups and images; then compare with the recorded run.")
+    ] = False
     record: Annotated[
-        Path | None, Parameter(help="Also write the aggregates of the full run into this file.")
+        Path | None, Field(description="Also write the aggregates of the full run into this file.")
     ] = None
     from_run: Annotated[
-        Path | None, Parameter("--from", help="Take a run that is there instead of a new one.")
+        Path | None,
+        Field(alias="from", description="Take a run that exists instead of a new one."),
     ] = None
 
 
-def demo(*, flags: DemoFlags | None = None, as_json: AsJson = False) -> None:
+def demo(
+    *,
+    options: Annotated[DemoOptions, flags(DemoOptions, show=SHOWN)] = DemoOptions(),
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
     """Compare the paper's five methods on emoji, in colour and as line art, in about two minutes.
 
     Colour drawings stand for the paper's fine-grained sets, line art for its natural shifts. The
-    same command again resumes. Beneath its own result it shows a recorded run over all pictures,
-    which --full computes again.
-
-    Args:
-        flags: The options.
-        as_json: Print every number of the tables, one record each, and the list of files.
+    same command again resumes. Below its own result it shows a recorded run over all images, which
+    --full computes again.
     """
     from dtpt.cli.report import report_document
 
     with redirect_stdout(sys.stderr if as_json else sys.stdout):
-        written = _demonstrate(flags or DemoFlags())
+        written = _demonstrate(options)
     if as_json:
-        document = report_document(written) if written is not None else {}
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(report_document(written) if written is not None else {})
 
 
-def _demonstrate(flags: DemoFlags) -> "WrittenReport | None":
+def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
     """Run, report and compare with the record; return the report, if one was made."""
     started, written = time.monotonic(), None
-    _check_flags(flags)
-    record = record_of(demo_options(flags).model)
-    if flags.from_run is None:
-        folder = _evaluate(flags, record)
-        written = _report(flags, folder, record=record)
+    if (options.record is not None or options.from_run is not None) and not options.full:
+        raise OptionError("--record and --from belong to the full run: add --full.")
+    record = record_of(options.model)
+    if options.from_run is None:
+        decided = decided_options(options, record)
+        _evaluate(decided)
+        folder = decided.output
+        written = _report(decided, record=record)
     else:
-        folder = flags.from_run
-    if flags.full:
-        _settle(flags, folder, record=record)
+        folder = options.from_run
+    if options.full:
+        _settle(options, folder, record=record)
     elif record is not None:
         _show_record(record)
     print(f"Done in {time.monotonic() - started:.0f} seconds.")
@@ -112,27 +106,18 @@ def record_of(model: str) -> "Record | None":
     return record if record is not None and record.model == model else None
 
 
-def demo_options(flags: DemoFlags, record: "Record | None" = None) -> EvalOptions:
-    """Return what the demo evaluates; the run stands in a folder inside --output."""
+def decided_options(options: DemoOptions, record: "Record | None" = None) -> DemoOptions:
+    """Return what the demo evaluates; the run is in a folder inside --output."""
     from dtpt.data.openmoji import BENCHMARK_GROUPS, COLOUR, LINE
 
-    groups = BENCHMARK_GROUPS if flags.full else QUICK_GROUPS
+    groups = BENCHMARK_GROUPS if options.full else QUICK_GROUPS
     sets = tuple(f"{style}/{group}" for style in (COLOUR, LINE) for group in groups)
     decided = {
         "dataset": sets,
-        "method": (*METHODS, *(GRID if flags.full else _chosen_weights(record, sets))),
-        "seed": (0,),
+        "method": (*METHODS, *(GRID if options.full else _chosen_weights(record, sets))),
+        "output": options.output / ("full-run" if options.full else "run"),
     }
-    options = flags.options(EvalOptions, defaults=decided)
-    name = "full-run" if flags.full else "run"
-    return options.model_copy(update={"output": options.output / name})
-
-
-def _check_flags(flags: DemoFlags) -> None:
-    from dtpt.errors import OptionError
-
-    if (flags.record is not None or flags.from_run is not None) and not flags.full:
-        raise OptionError("--record and --from belong to the full run: add --full.")
+    return options.model_copy(update=decided)
 
 
 def _chosen_weights(record: "Record | None", sets: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,41 +128,38 @@ def _chosen_weights(record: "Record | None", sets: tuple[str, ...]) -> tuple[str
     return tuple(words) if chosen else (USUAL,)
 
 
-def _evaluate(flags: DemoFlags, record: "Record | None") -> Path:
-    """Run what the demo needs; return the run's folder."""
+def _evaluate(options: DemoOptions) -> None:
     from dtpt.runs import evaluate
 
-    options = demo_options(flags, record)
-    _announce(options, full=bool(flags.full))
-    evaluate(options).close()
-    print("All pictures are answered. Drawing tables and figures ...", flush=True)
-    return options.output
+    _announce(options)
+    with resumable(options.output):
+        evaluate(options).close()
+    print("All images are classified. Drawing tables and figures ...", flush=True)
 
 
-def _announce(options: EvalOptions, *, full: bool) -> None:
+def _announce(options: DemoOptions) -> None:
     sets = len(options.dataset)
-    size = "all pictures" if options.limit is None else f"{options.limit} pictures"
+    size = "all images" if options.limit is None else f"{options.limit} images"
     seeds = ", ".join(str(seed) for seed in options.seed)
     print(f"Model {options.model}, {len(options.method)} methods ({', '.join(options.method)}),")
     print(f"{sets} sets of emoji, half in colour and half as line art, {size} of each,")
-    print(f"{options.views} views per picture, seed {seeds}.")
-    if not full:
+    print(f"{options.views} views per image, seed {seeds}.")
+    if not options.full:
         print("One group of six, whole; --full takes all of them.")
-    print(f"Every answer is stored in {options.output}; the same command resumes.", flush=True)
+    print(f"Every row is stored in {options.output}; the same command resumes.", flush=True)
 
 
-def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> "WrittenReport":
+def _report(options: DemoOptions, *, record: "Record | None") -> "WrittenReport":
     from dtpt.cli.report import show_report
     from dtpt.clip.loading.names import EMBEDDED
     from dtpt.report import write_report
 
-    options = demo_options(flags, record)
     written = write_report(
-        [folder],
-        folder.parent,
+        [options.output],
+        options.output.parent,
         extra=[_mosaic(options)],
-        fitted=record.fitted if record and not flags.full else None,
-        recorded=None if flags.full else record,
+        fitted=record.fitted if record and not options.full else None,
+        recorded=None if options.full else record,
         note=NOT_CLIP if options.model == EMBEDDED else "",
         title=f"{options.model} on emoji, in colour and as line art",
     )
@@ -185,7 +167,7 @@ def _report(flags: DemoFlags, folder: Path, *, record: "Record | None") -> "Writ
     return written
 
 
-def _settle(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:
+def _settle(options: DemoOptions, folder: Path, *, record: "Record | None") -> None:
     """Compare the full run with the recorded one, and record it where that is asked for."""
     from dtpt.files import write_atomically
     from dtpt.methods import parse_label
@@ -195,20 +177,19 @@ def _settle(flags: DemoFlags, folder: Path, *, record: "Record | None") -> None:
     made = make_record([folder], methods=kept, command="dtpt demo --full")
     if record is not None:
         print(check_record(made, record).text)
-    if flags.record is not None:
+    if options.record is not None:
         text = made.model_dump_json(by_alias=True) + "\n"
-        write_atomically(flags.record, text.encode())
-        print(f"Recorded {made.pictures:,} pictures in {flags.record}")
+        write_atomically(options.record, text.encode())
+        print(f"Recorded {made.pictures:,} images in {options.record}")
 
 
 def _show_record(record: "Record") -> None:
     """Print the recorded run's verdict and tables."""
-    from dtpt.cli.output import wide_console
     from dtpt.report.recorded import recorded_tables
     from dtpt.report.tables.terminal import terminal_table
 
     console = wide_console()
-    print(f"\nRecorded: the same with all {record.pictures:,} pictures of {len(record.sets)} sets")
+    print(f"\nRecorded: the same with all {record.pictures:,} images of {len(record.sets)} sets")
     for family in record.families:
         console.print(f"\n{family.title}. {' '.join(family.verdict)}", highlight=False)
     for table in recorded_tables(record):

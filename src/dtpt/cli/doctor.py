@@ -1,211 +1,246 @@
-"""`dtpt doctor`: what a bug report needs, and whether this installation computes what it should."""
+"""`dtpt doctor`: facts for a bug report, and a test that this installation computes what it should.
 
-import json
+Of the environment only the names of our own variables are printed, and paths begin with `~` where
+they are in the user's home.
+"""
+
+import os
+import platform
+import re
 import shutil
 import sys
 import textwrap
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from dtpt.cli.exits import PARTLY, REFUSED
+from dtpt.cli.exits import FAILED, PARTIAL
 from dtpt.cli.flags import AsJson
+from dtpt.cli.output import print_json
+from dtpt.files import printable
 
 if TYPE_CHECKING:
-    from dtpt.cli.installation import Computing, Place, System
     from dtpt.cli.self_test import SelfTest
 
-
-@dataclass(frozen=True)
-class Checkup:
-    """Everything that `dtpt doctor` finds.
-
-    Attributes:
-        dtpt: Version.
-        system: The machine.
-        packages: Versions of what dtpt needs; "" if absent.
-        extras: The same for each optional group of packages.
-        computing: Devices and threads; None if torch cannot be loaded.
-        cache: Folder of view features.
-        cache_bytes: Their size.
-        settings: Folder of the user's settings.
-        variables: Names of our environment variables that are set.
-        self_test: What came out of it; None if it was not or could not be run.
-        warnings: What limits the use of dtpt.
-        errors: What makes its answers wrong or impossible.
-    """
-
-    dtpt: str
-    system: "System"
-    packages: dict[str, str]
-    extras: dict[str, dict[str, str]]
-    computing: "Computing | None"
-    cache: "Place"
-    cache_bytes: int
-    settings: "Place"
-    variables: tuple[str, ...]
-    self_test: "SelfTest | None"
-    warnings: tuple[str, ...]
-    errors: tuple[str, ...]
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:.*extra\s*==\s*[\"'](?P<extra>[\w.-]+))?")
+_REMEDIES = {
+    "cache": "features are computed again each time. DTPT_CACHE names another folder.",
+    "settings": "models cannot be named. DTPT_CONFIG names another folder.",
+}
 
 
-def doctor(
-    *,
-    no_self_test: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    as_json: AsJson = False,
-) -> None:
+def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
     """Describe installation and machine for a bug report, and test for at most 20 seconds.
 
-    No value of an environment variable is shown. Exit code 0: all is well; 1: something limits the
+    No value of an environment variable is shown. Exit code 0: no problem; 1: something limits the
     use of dtpt; 2: the self-test failed, or a needed package is missing.
 
     Args:
         no_self_test: Only describe.
-        as_json: Print JSON.
     """
-    found = check_up(with_self_test=not no_self_test)
+    facts = check_up(with_self_test=not no_self_test)
     if as_json:
-        print(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        print_json(facts)
     else:
-        print("\n".join(lines_of(found)))
-    if found.errors or found.warnings:
-        sys.exit(REFUSED if found.errors else PARTLY)
+        print("\n".join(_lines(facts)))
+    if facts["errors"] or facts["warnings"]:
+        sys.exit(FAILED if facts["errors"] else PARTIAL)
 
 
-def check_up(*, with_self_test: bool = True) -> Checkup:
-    """Gather the facts, run the self-test and judge; nothing that is broken ends it."""
-    from dtpt.cli import installation
+def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
+    """Collect the facts, run the self-test and judge; nothing that is broken ends it."""
     from dtpt.clip.loading.added import config_folder
     from dtpt.runs.features import cache_folder, list_shards
 
-    errors: list[str] = []
-    packages, extras = installation.package_versions()
-    errors += [f"The package {name} is missing." for name, own in packages.items() if not own]
-    computing, tested = _computing(errors), None
-    if with_self_test and computing is not None:
-        tested = _tested(errors)
-    cache = installation.describe_place(cache_folder())
-    settings = installation.describe_place(config_folder())
-    return Checkup(
-        dtpt=installation.installed_version("dtpt"),
-        system=installation.describe_system(),
-        packages=packages,
-        extras=extras,
-        computing=computing,
-        cache=cache,
-        cache_bytes=sum(shard.size for shard in list_shards(cache_folder())),
-        settings=settings,
-        variables=installation.variables(),
-        self_test=tested,
-        warnings=tuple(_limits(cache, settings, tested=tested)),
-        errors=tuple(errors),
-    )
+    packages, extras = package_versions()
+    errors = [
+        f"The package {name} is missing." for name, version in packages.items() if not version
+    ]
+    warnings: list[str] = []
+    computing = _computing(errors)
+    tested = _tested(errors, warnings) if with_self_test and computing else None
+    folders = {"cache": _folder(cache_folder()), "settings": _folder(config_folder())}
+    for name, folder in folders.items():
+        if not folder["is_writable"]:
+            warnings.append(f"{folder['folder']} is not writable; {_REMEDIES[name]}")
+    return {
+        "dtpt": _version("dtpt"),
+        "system": _system(),
+        "packages": packages,
+        "extras": extras,
+        "computing": computing,
+        **folders,
+        "cache_bytes": sum(shard.size for shard in list_shards(cache_folder())),
+        "variables": sorted(name for name in os.environ if name.startswith("DTPT_")),
+        "self_test": None if tested is None else asdict(tested),
+        "warnings": warnings,
+        "errors": errors,
+    }
 
 
-def _computing(errors: list[str]) -> "Computing | None":
-    from dtpt.cli.installation import describe_computing
+def package_versions() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return versions of what dtpt needs, and of the packages of each extra; "" if absent.
 
+    Example:
+        >>> needed, extras = package_versions()
+        >>> "numpy" in needed, "pyarrow" in extras["parquet"]
+        (True, True)
+    """
+    needed: dict[str, str] = {}
+    extras: dict[str, dict[str, str]] = {}
+    try:
+        requirements = metadata.requires("dtpt") or []
+    except metadata.PackageNotFoundError:  # imported from a checkout that is not installed
+        requirements = []
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        if match is not None:
+            group = extras.setdefault(match["extra"], {}) if match["extra"] else needed
+            group[match["name"]] = _version(match["name"])
+    return needed, extras
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _system() -> dict[str, Any]:
+    from dtpt.machine import free_memory, processor_name, usable_cores
+
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        memory = None
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": f"{platform.python_version()} at {_home_path(Path(sys.executable))}",
+        "processor": processor_name(),
+        "cores": usable_cores(),
+        "memory_bytes": memory,
+        "free_bytes": free_memory(),
+    }
+
+
+def describe_computing() -> dict[str, Any]:
+    """Return devices with their names, what `--device auto` means, and torch's threads."""
+    import torch
+
+    from dtpt.clip.device import choose_device, present_devices
+
+    devices = {
+        name: torch.cuda.get_device_name(name) if name.startswith("cuda") else ""
+        for name in present_devices()
+    }
+    automatic = str(choose_device("auto"))
+    return {"devices": devices, "automatic": automatic, "threads": torch.get_num_threads()}
+
+
+def _computing(errors: list[str]) -> dict[str, Any] | None:
     try:
         return describe_computing()
     except Exception as error:  # whatever is broken in torch belongs into the report
-        errors.append(f"torch cannot be used: {_in_one_line(error)}")
+        errors.append(f"torch cannot be used: {_one_line(error)}")
         return None
 
 
-def _tested(errors: list[str]) -> "SelfTest | None":
+def _tested(errors: list[str], warnings: list[str]) -> "SelfTest | None":
     from dtpt.cli.self_test import self_test
 
     try:
         tested = self_test()
     except Exception as error:  # a crash is what the reader of the report wants to know
-        errors.append(f"The self-test broke off: {_in_one_line(error)}")
+        errors.append(f"The self-test crashed: {_one_line(error)}")
         return None
-    if tested.status == "failed":
-        errors += tested.problems
+    (errors if tested.status == "failed" else warnings).extend(tested.problems)
     return tested
 
 
-def _limits(cache: "Place", settings: "Place", *, tested: "SelfTest | None") -> list[str]:
-    found = [
-        f"{place.folder} cannot be written to; {remedy}"
-        for place, remedy in (
-            (cache, "features are computed anew each time. DTPT_CACHE names another folder."),
-            (settings, "models cannot be named. DTPT_CONFIG names another folder."),
-        )
-        if not place.is_writable
-    ]
-    if tested is not None and tested.status == "partly":
-        found += tested.problems
-    return found
-
-
-def _in_one_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def lines_of(found: Checkup) -> list[str]:
+def _folder(folder: Path) -> dict[str, Any]:
+    """Describe a folder that dtpt writes to, or the nearest one above it that exists."""
+    paths = (folder, *folder.absolute().parents)
+    present = next((path for path in paths if os.path.exists(path)), Path("/"))
+    is_writable = os.path.isdir(present) and os.access(present, os.W_OK | os.X_OK)
+    try:
+        free = shutil.disk_usage(present).free
+    except OSError:
+        free = None
+    return {"folder": _home_path(folder), "is_writable": is_writable, "free_bytes": free}
+
+
+def _home_path(path: Path) -> str:
+    try:
+        return printable(Path("~") / path.relative_to(Path.home()))
+    except (ValueError, RuntimeError):  # elsewhere, or there is no home
+        return printable(path)
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
     """Return the lines that are printed: facts first, then the verdict."""
-    facts = {"dtpt": found.dtpt or "not installed as a package", **_machine_lines(found)}
-    facts |= {"packages": _versions(found.packages)}
-    for name, versions in found.extras.items():
+    texts = {"dtpt": facts["dtpt"] or "not installed as a package", **_machine_texts(facts)}
+    texts["packages"] = _version_text(facts["packages"])
+    for name, versions in facts["extras"].items():
         is_complete = all(versions.values())
-        facts[f"extra {name}"] = f"{'yes' if is_complete else 'no'}: {_versions(versions)}"
-    facts |= {
-        "cache": f"{_place(found.cache)}, {found.cache_bytes / 1e9:.3f} GB in it",
-        "settings": _place(found.settings),
-        "variables": ", ".join(found.variables) or "none of ours is set",
-        "self-test": _self_test(found.self_test),
+        texts[f"extra {name}"] = f"{'yes' if is_complete else 'no'}: {_version_text(versions)}"
+    texts |= {
+        "cache": f"{_folder_text(facts['cache'])}, {facts['cache_bytes'] / 1e9:.3f} GB in it",
+        "settings": _folder_text(facts["settings"]),
+        "variables": ", ".join(facts["variables"]) or "none",
+        "self-test": _test_text(facts["self_test"]),
     }
-    lines = [line for name, text in facts.items() for line in _wrapped(f"{name:<19} {text}")]
-    lines += [f"error: {text}" for text in found.errors]
-    lines += [f"warning: {text}" for text in found.warnings]
-    return lines if found.errors or found.warnings else [*lines, "All is well."]
+    lines = [line for name, text in texts.items() for line in _wrapped(f"{name:<19} {text}")]
+    lines += [f"error: {text}" for text in facts["errors"]]
+    lines += [f"warning: {text}" for text in facts["warnings"]]
+    return lines if facts["errors"] or facts["warnings"] else [*lines, "No problems found."]
 
 
 def _wrapped(line: str) -> list[str]:
-    columns = shutil.get_terminal_size().columns
     return textwrap.wrap(
         line,
-        columns,
+        shutil.get_terminal_size().columns,
         subsequent_indent=" " * 20,
         break_long_words=False,  # paths and versions stay whole
         break_on_hyphens=False,
     )
 
 
-def _machine_lines(found: Checkup) -> dict[str, str]:
-    system, computing = found.system, found.computing
-    amounts = {"memory": system.memory_bytes, "free": system.free_bytes}
+def _machine_texts(facts: dict[str, Any]) -> dict[str, str]:
+    system, computing = facts["system"], facts["computing"]
+    amounts = {"memory": system["memory_bytes"], "free": system["free_bytes"]}
     memory = [f", {size / 1e9:.1f} GB {name}" for name, size in amounts.items() if size is not None]
-    lines = {
-        "python": system.python,
-        "system": system.system,
-        "processor": f"{system.processor}, {system.cores} cores{''.join(memory)}",
+    texts = {
+        "python": system["python"],
+        "system": system["system"],
+        "processor": f"{system['processor']}, {system['cores']} cores{''.join(memory)}",
     }
     if computing is not None:
-        names = [
-            f"{name} ({about})" if about else name for name, about in computing.devices.items()
-        ]
-        lines["devices"] = f"{', '.join(names)}; auto is {computing.automatic}"
-        lines["threads"] = str(computing.threads)
-    return lines
+        devices = (f"{d} ({name})" if name else d for d, name in computing["devices"].items())
+        texts["devices"] = f"{', '.join(devices)}; auto is {computing['automatic']}"
+        texts["threads"] = str(computing["threads"])
+    return texts
 
 
-def _versions(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {own or 'is missing'}" for name, own in versions.items())
+def _version_text(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version or 'is missing'}" for name, version in versions.items())
 
 
-def _place(place: "Place") -> str:
-    state = "writable" if place.is_writable else "not writable"
-    free = "" if place.free_bytes is None else f", {place.free_bytes / 1e9:.1f} GB free"
-    return f"{place.folder}, {state}{free}"
+def _folder_text(folder: dict[str, Any]) -> str:
+    state = "writable" if folder["is_writable"] else "not writable"
+    free = folder["free_bytes"]
+    return f"{folder['folder']}, {state}" + (f", {free / 1e9:.1f} GB free" if free else "")
 
 
-def _self_test(tested: "SelfTest | None") -> str:
+def _test_text(tested: dict[str, Any] | None) -> str:
     if tested is None:
         return "not run"
     return (
-        f"{tested.status}: {tested.answers} answers in {tested.seconds} s, at most "
-        f"{tested.largest_difference:.1e} from Algorithm 1"
+        f"{tested['status']}: {tested['answers']} predictions in {tested['seconds']} s, at most "
+        f"{tested['largest_difference']:.1e} from Algorithm 1"
     )

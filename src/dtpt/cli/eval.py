@@ -1,95 +1,156 @@
-"""`dtpt eval`: evaluate methods on data sets, resumably."""
+"""`dtpt eval`, `sweep`, `merge` and `export`: runs are made, joined and written out."""
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from dtpt.cli.exits import PARTLY
-from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
-from dtpt.options import EvalOptions
+from dtpt.cli.exits import PARTIAL, resumable
+from dtpt.cli.flags import AsJson, Config, flags
+from dtpt.cli.output import print_json, show
+from dtpt.errors import OptionError
+from dtpt.files import printable
+from dtpt.methods import PAPER_METHODS
+from dtpt.options import EvalOptions, Methods
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dtpt.runs import MethodResult, Run
-
-# what people look for first in the help
-FIRST = ("model", "dataset", "method", "lambda_", "seed", "limit", "output", "views", "template")
+    from dtpt.tables import Table
 
 
-@flags_of(EvalOptions, first=FIRST)
-class EvalFlags(Flags):
-    """The options of `eval` and `sweep`."""
+class SweepOptions(EvalOptions):
+    """The options of `eval`, with the paper's methods."""
 
+    method: Methods = PAPER_METHODS
+
+
+def evaluate(
+    *,
+    options: Annotated[EvalOptions, flags(EvalOptions)],
     plan: Annotated[
-        Switch,
-        Parameter(help="Only say how a run on a cluster (--engine ray) would be divided."),
-    ] = None
-
-
-def evaluate_command(*, flags: EvalFlags | None = None, as_json: AsJson = False) -> None:
+        bool, Parameter(help="Only show how a run on a cluster (--engine ray) would be divided.")
+    ] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
     """Evaluate methods on data sets.
 
-    Results are stored row by row under --output; the same command again continues where it was.
-    The table is in the paper's units, results.json (and --json) in fractions. Options can also
-    stand in the environment (DTPT_VIEWS=32) and in a TOML file. Exit code 1: pictures could not be
+    Results are stored row by row under --output; the same command again resumes. The table is in
+    the paper's units, results.json (and --json) in fractions. Options can also be set by
+    environment variables (DTPT_VIEWS=32) and in a TOML file. Exit code 1: images could not be
     read, and the others are in the results.
-
-    Args:
-        flags: The options.
-        as_json: Print the content of results.json, or the plan.
     """
-    given = flags or EvalFlags()
-    options = given.options(EvalOptions)
-    if given.plan:
-        from dtpt.cli.cluster_plan import show_plan
-
-        show_plan(options, as_json=as_json)
+    if plan:
+        _show_plan(options, as_json=as_json)
     else:
         run_and_show(options, as_json=as_json)
 
 
+def sweep(
+    *,
+    options: Annotated[SweepOptions, flags(SweepOptions)],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a grid of λ for every regularised method, sharing all other work.
+
+    Without --lambda each method has a grid around its default. Zero-shot and TPT are the anchors.
+    The options are those of `dtpt eval`.
+    """
+    run_and_show(with_grids(options), as_json=as_json)
+
+
+def with_grids(options: EvalOptions) -> EvalOptions:
+    """Write every λ of the grid into the method names; a method with its own `@` keeps it."""
+    from dtpt.methods import find_method, parse_label
+
+    if options.lambda_:
+        return options
+    methods = []
+    for name in options.method:
+        parsed = parse_label(name)
+        grid = () if parsed.rule else find_method(parsed.base).sweep
+        methods += [str(parsed.with_lambda(value)) for value in grid] or [name]
+    return options.model_copy(update={"method": tuple(methods)})
+
+
+def merge(folder: Path, /, *, partial: bool = False, as_json: AsJson = False) -> None:
+    """Merge the shards of a run into its run.sqlite, write the exports and print the table.
+
+    The shards must have the same configuration, and rows that two of them hold must be equal.
+
+    Args:
+        folder: The run's folder (its --output).
+        partial: Merge even if rows are missing.
+    """
+    from dtpt.runs import merge as merge_shards
+
+    with merge_shards(folder, partial=partial) as run:
+        show_run(run, as_json=as_json)
+
+
+def export(
+    folder: Path,
+    /,
+    *,
+    format: list[str] | None = None,
+    output: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write files derived from a run: results.json, samples, or clip_benchmark's JSON.
+
+    Args:
+        folder: The run's folder.
+        format: results, jsonl, parquet, clip-benchmark; several may be given (default: results and
+            jsonl).
+        output: Folder for the files; the run's own when not given.
+    """
+    from dtpt.runs import export as export_files
+    from dtpt.runs import open_run
+
+    formats = [part.strip() for text in format or ["results,jsonl"] for part in text.split(",")]
+    with open_run(folder) as run:
+        written = export_files(run, output or run.path.parent, formats=tuple(formats))
+    if as_json:
+        print_json(written)
+    else:
+        print("\n".join(map(printable, written)))
+
+
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:
     """Evaluate, export and print; Ctrl-C and SIGTERM end with the command that resumes."""
-    from dtpt.runs import evaluate
-    from dtpt.runs.interrupts import EXIT_CODES, resume_command, terminable
+    from dtpt.runs import evaluate as evaluate_methods
 
-    try:
-        with terminable(), evaluate(options) as run:
-            show(run, as_json=as_json, quiet=options.quiet)
-            is_partly_done = bool(run.failures())
-    except KeyboardInterrupt as interruption:
-        print(
-            f"\nInterrupted; every finished image is stored in {options.output}. "
-            f"Resume with:\n  {resume_command()}",
-            file=sys.stderr,
-        )
-        sys.exit(EXIT_CODES.get(type(interruption), 130))
-    if is_partly_done:
-        sys.exit(PARTLY)
+    with resumable(options.output), evaluate_methods(options) as run:
+        show_run(run, as_json=as_json, quiet=options.quiet)
+        is_partial = bool(run.failures())
+    if is_partial:
+        sys.exit(PARTIAL)
 
 
-def show(run: "Run", *, as_json: bool, quiet: bool) -> None:
+def show_run(run: "Run", *, as_json: bool, quiet: bool = False) -> None:
     """Write the derived files of a whole run and print its table, or results.json's content."""
-    from dtpt.runs import export, results_of, score_methods
+    from dtpt.runs import export as export_files
+    from dtpt.runs import results_of, score_methods
     from dtpt.runs.shards import MAIN_STORE
 
     scores = score_methods(run)
     if as_json:
         print(results_of(run, scores).to_json(), end="")
     else:
-        print_table(run, scores)
-    _tell_failures(run)
+        show(result_table(run, scores))
+    _print_failures(run)
     if run.path.name == MAIN_STORE:
-        written = export(run, run.path.parent, scores=scores)
+        written = export_files(run, run.path.parent, scores=scores)
         if not quiet:
-            print(f"Wrote {', '.join(str(path) for path in written)}", file=sys.stderr)
+            print(f"Wrote {', '.join(map(printable, written))}", file=sys.stderr)
     elif not quiet:
-        print(f"Join the shards with: dtpt merge {run.path.parent}", file=sys.stderr)
+        print(f"Merge the shards with: dtpt merge {printable(run.path.parent)}", file=sys.stderr)
 
 
-def _tell_failures(run: "Run") -> None:
+def _print_failures(run: "Run") -> None:
     failures = run.failures()
     if failures:
         first = failures[0]
@@ -100,60 +161,70 @@ def _tell_failures(run: "Run") -> None:
         )
 
 
-def print_table(run: "Run", results: "Sequence[MethodResult]") -> None:
-    """Print mean ± standard deviation over seeds, in the paper's units.
-
-    Where names and numbers do not fit beside each other, every data set has a table of its own.
-    """
-    from dtpt.cli.output import fits, fitting_tables, wide_console
+def result_table(run: "Run", results: "Sequence[MethodResult]") -> "Table":
+    """Return mean ± standard deviation over seeds, in the paper's units."""
     from dtpt.metrics import metrics_with
+    from dtpt.tables import Cell, Column, Row, Table, metric_column
 
     metrics = metrics_with("paper")
-    heads = ["data set", "method", *(metric.title for metric in metrics), "images"]
     rows = []
     for result in results:
-        numbers = [_cell(result, metric.key, factor=metric.factor) for metric in metrics]
-        images = _images(result, run.spec.dataset(result.dataset).whole)
-        rows.append([result.dataset, _label(result), *numbers, images])
-    seeds = ",".join(str(seed) for seed in run.spec.seeds)
-    title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
-    console = wide_console()
-    if fits(heads, rows, width=console.width):
-        previous = ["", *(row[0] for row in rows)]
-        shown = [
-            [row[0] * (row[0] != before), *row[1:]]
-            for row, before in zip(rows, previous, strict=False)
+        cells = [
+            Cell(
+                metric.text(result.mean[metric.key]) if result.mean else "—",
+                spread=f"±{metric.text(result.std[metric.key])}" if result.std else "",
+            )
+            for metric in metrics
         ]
-        for table in fitting_tables(heads, shown, width=console.width, title=title):
-            console.print(table)
-        return
-    console.print(title, markup=False, highlight=False, style="italic")
-    for name in dict.fromkeys(row[0] for row in rows):
-        print(name)  # never wrapped: to be copied
-        mine = [row[1:] for row in rows if row[0] == name]
-        for table in fitting_tables(heads[1:], mine, width=console.width):
-            console.print(table)
+        images = Cell(_count(result, run.spec.dataset(result.dataset).whole))
+        rows.append(Row(_label(result), (*cells, images), group=result.dataset))
+    seeds = ",".join(map(str, run.spec.seeds))
+    return Table(
+        f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}",
+        (*map(metric_column, metrics), Column("Images")),
+        tuple(rows),
+    )
 
 
 def _label(result: "MethodResult") -> str:
-    """Name a method, with the λ that were found for it."""
-    found = result.weights.values()
-    if not found:
+    """Return a method's name, with the λ that were found for it."""
+    lambdas = result.weights.values()
+    if not lambdas:
         return result.label
-    ends = dict.fromkeys(f"{weight:.4g}" for weight in (min(found), max(found)))
+    ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (min(lambdas), max(lambdas)))
     return f"{result.label} (λ {' to '.join(ends)})"
 
 
-def _cell(result: "MethodResult", metric: str, *, factor: float) -> str:
-    if not result.mean:
-        return "—"
-    spread = f" ±{result.std[metric] * factor:.2f}" if result.std else ""
-    return f"{result.mean[metric] * factor:.2f}{spread}"
-
-
-def _images(result: "MethodResult", whole: int | None) -> str:
-    """Say how many pictures are behind a number, and of how many."""
+def _count(result: "MethodResult", whole: int | None) -> str:
+    """Return how many images a number rests on, and of how many."""
     effective = min(seed.effective for seed in result.seeds.values())
     expected = max(seed.expected for seed in result.seeds.values())
-    of = max(expected, whole or 0)
-    return f"{effective:,}" if effective == of else f"{effective:,} of {of:,}"
+    total = max(expected, whole or 0)
+    return f"{effective:,}" if effective == total else f"{effective:,} of {total:,}"
+
+
+def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
+    from dtpt.runs.cluster.division import divide
+    from dtpt.runs.progress import format_seconds
+    from dtpt.tables import text_table
+
+    if options.engine == "local":
+        raise OptionError("--plan divides a run among the nodes of a cluster: add --engine ray.")
+    plan = divide(options, note=lambda text: print(text, file=sys.stderr, flush=True))
+    if as_json:
+        print_json(plan)
+        return
+    rows = [
+        (
+            *(node.name, node.processor, node.device, str(node.replicas)),
+            *(f"{node.picture_seconds:.2f}", f"{node.pictures:,}"),
+        )
+        for node in plan.machines
+    ]
+    heads = ("node", "processor", "device", "workers", "seconds per image", "images")
+    title = f"{plan.pictures:,} images, {plan.batch} at a time"
+    show(
+        text_table(title, heads, rows=rows),
+        *(f"Not used: {refusal}." for refusal in plan.refusals),
+        f"About {format_seconds(plan.seconds)} once all workers have started.",
+    )

@@ -1,20 +1,29 @@
-"""How a command ends: the exit codes, and one line instead of a traceback."""
+"""How a command ends: exit codes, one line instead of a traceback, signals."""
 
 import contextlib
 import errno
 import os
+import shlex
+import signal
 import sys
-from typing import NoReturn
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
 
 from cyclopts import CycloptsError
 
+from dtpt.cli.flags import explain_usage
 from dtpt.errors import DtptError, os_error
-from dtpt.errors import explain as explain_invalid
+from dtpt.errors import explain as explain_validation
+from dtpt.files import printable
 
-PARTLY = 1  # part of the work succeeded: some pictures could not be read
-REFUSED = 2  # nothing was done, or not to its end; the message says what to change
-INTERRUPTED = 130  # Ctrl-C (SIGTERM: 143); what was finished is stored
-NOBODY_READS = 141  # the output was closed, as `| head` does
+PARTIAL = 1  # part of the work succeeded: some images could not be read
+FAILED = 2  # nothing was done, or not to its end; the message says what to change
+INTERRUPTED = 130  # Ctrl-C; what was finished is stored
+BROKEN_PIPE = 141  # the output was closed, as `| head` does
+TERMINATED = 143  # SIGTERM
 
 REMEDIES = {
     errno.ENOSPC: " Free some space and try again.",
@@ -23,39 +32,32 @@ REMEDIES = {
 
 
 def explain(error: Exception) -> str | None:
-    """Return one sentence for an error of the user's or of the machine; None for a bug of ours.
+    """Return one line for an error of the user's or of the machine; None for a bug of ours.
 
     Example:
         >>> explain(OSError(28, "No space left on device"))
-        'the system refuses: No space left on device. Free some space and try again.'
+        'OS error: No space left on device. Free some space and try again.'
         >>> explain(ZeroDivisionError("a bug"))
     """
+    pydantic: Any = sys.modules.get("pydantic")
     if isinstance(error, DtptError):
         return str(error)
     if isinstance(error, CycloptsError):
-        error.verbose = False
-        return f"{' '.join(str(error).split())} See --help."
+        return explain_usage(error)
     if isinstance(error, OSError):
-        where = f" ({error.filename})" if error.filename else ""
-        remedy = REMEDIES.get(error.errno or 0, "")
-        return f"the system refuses: {os_error(error)}{where}.{remedy}"
+        where = f" ({printable(error.filename)})" if isinstance(error.filename, str) else ""
+        return f"OS error: {os_error(error)}{where}.{REMEDIES.get(error.errno or 0, '')}"
     if isinstance(error, ImportError):
-        return f"a part of the installation cannot be loaded: {error}."
+        return f"A package cannot be imported: {error}."
     if isinstance(error, MemoryError):
-        return "there is not enough memory."
-    return _explain_value(error)
-
-
-def _explain_value(error: Exception) -> str | None:
-    """Explain a value that a record of ours refused, if that is what happened."""
-    pydantic = sys.modules.get("pydantic")
-    if pydantic is None or not isinstance(error, pydantic.ValidationError):
-        return None
-    return f"{explain_invalid(error)}."
+        return "Out of memory."
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        return f"{explain_validation(error)}."
+    return None
 
 
 def end(message: str, code: int) -> NoReturn:
-    """Say why the command ends, and never let a broken output end it with a traceback."""
+    """Print why the command ends; a broken output must not end it with a traceback."""
     with contextlib.suppress(OSError):
         print(f"dtpt: {message}", file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):  # Python flushes them once more when it ends
@@ -64,3 +66,40 @@ def end(message: str, code: int) -> NoReturn:
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM; handled like Ctrl-C, with its own exit code."""
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """End with the command that resumes when Ctrl-C or SIGTERM interrupts the block."""
+    try:
+        with terminable():
+            yield
+    except KeyboardInterrupt as interruption:
+        words = shlex.join(["dtpt", *(word for word in sys.argv[1:] if word != "--fresh")])
+        print(
+            f"\nInterrupted; what was finished is stored in {folder}. Resume with:\n  {words}",
+            file=sys.stderr,
+        )
+        sys.exit(TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED)
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` in the main thread while the block runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not break the clean-up
+    raise Terminated

@@ -1,171 +1,155 @@
-"""Flags of commands, made from the classes that hold the options.
+"""How option classes become flags, and where their values come from beside the command line.
 
-An options class (`dtpt.options`) is the one place where an option has a type, a default and a
-description. A command says which of them it takes:
+A command takes an options class (`dtpt.options`) as one parameter; cyclopts makes a flag of every
+field and lets the class validate the values:
 
-    @flags_of(EvalOptions, leave_out=("shard",), defaults={"limit": 64})
-    class DemoFlags(Flags):
-        full: Switch = None          # flags of its own, as many as it likes
+    def demo(*, options: Annotated[DemoOptions, flags(DemoOptions)], as_json: AsJson = False): ...
 
-    def demo(*, flags: DemoFlags | None = None, as_json: AsJson = False) -> None:
-        options = (flags or DemoFlags()).options(EvalOptions)
-
-Values are taken as texts and checked by the options class alone, so that a wrong one is answered in
-the same words wherever it came from. None of this loads torch.
+Precedence: command line > DTPT_* variables > TOML file (--config) > default. None of this loads
+torch.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter, Token
+from cyclopts.config import Dict
 
 from dtpt.cli.completion import offer_datasets, offer_methods, offer_models
-from dtpt.options import Options, flag
+from dtpt.errors import OptionError, explain, os_error
+from dtpt.files import printable, read_limited
 
-Words = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())]
-Switch = Annotated[bool | None, Parameter(negative=())]
-AsJson = Annotated[
-    bool,
-    Parameter(
-        name="--json", negative=(), show_default=False, help="Print JSON instead of a table."
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+MOST_CONFIG_BYTES = 10**6
+# Variables with another name than DTPT_<OPTION>; DTPT_CACHE is the folder of the cache.
+VARIABLES = {"data_root": "DTPT_DATA", "cache": ""}
+
+_MODEL = Group("Model and prompt", sort_key=1)
+_TUNING = Group("Tuning", sort_key=2)
+_MACHINE = Group("Execution", sort_key=3)
+# How a field looks on the command line, in every class that has it.
+_LOOKS = {
+    "dataset": Parameter(completer=offer_datasets),
+    "method": Parameter(completer=offer_methods),
+    "model": Parameter(completer=offer_models, group=_MODEL),
+    "augmix": Parameter(negative="no-augmix", group=_MODEL),
+    "cache": Parameter(negative="no-cache", group=_MACHINE),
+    **dict.fromkeys(("template", "context", "views", "activation"), Parameter(group=_MODEL)),
+    **dict.fromkeys(
+        ("steps", "learning_rate", "weight_decay", "rho", "entropy"), Parameter(group=_TUNING)
     ),
+    **dict.fromkeys(
+        (
+            *("device", "precision", "threads", "workers", "view_workers", "replicas", "batch"),
+            *("engine", "executor", "shard", "max_failures", "keep", "fresh"),
+        ),
+        Parameter(group=_MACHINE),
+    ),
+}
+
+
+def _default_text(value: object) -> str | None:
+    """Return what the help shows as default; nothing for switches and empty values."""
+    if value is None or isinstance(value, bool) or value == () or value == "":
+        return None
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+# Lists are comma-separated or repeated; brackets and braces in values are not JSON.
+DEFAULT = Parameter(
+    consume_multiple=True,
+    negative=(),
+    json_list=False,
+    json_dict=False,
+    show_default=_default_text,
+)
+AsJson = Annotated[bool, Parameter("--json", help="Print JSON instead of text.")]
+Config = Annotated[
+    Path | None,
+    Parameter(help="TOML file with options; the command line and DTPT_* variables override it."),
 ]
 
-_METAVARS: dict[object, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
-# what is offered when somebody presses Tab behind a flag
-_OFFERED = {"model": offer_models, "method": offer_methods, "dataset": offer_datasets}
 
-Chosen = TypeVar("Chosen", bound=Options)
-FlagsClass = TypeVar("FlagsClass", bound="Flags")
-
-
-class Flags:
-    """What was given on the command line; None where a flag was not used."""
-
-    config: Annotated[
-        Path | None,
-        Parameter(help="TOML file with options; command line and DTPT_* variables win over it."),
-    ] = None
-    _defaults: ClassVar[Mapping[str, Any]] = {}
-
-    def given(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the values of some options that were given; `--no-x` is x = False."""
-        found: dict[str, Any] = {}
-        for name in names:
-            if getattr(self, f"no_{name}", None):
-                found[name] = False
-            elif getattr(self, name, None) is not None:
-                found[name] = getattr(self, name)
-        return found
-
-    def options(
-        self, kind: type[Chosen], *, table: str = "eval", defaults: Mapping[str, Any] | None = None
-    ) -> Chosen:
-        """Put command line, environment, file and defaults together.
-
-        Args:
-            kind: The options class.
-            table: Which table of the TOML file to read beside its top level.
-            defaults: Further defaults, which win over those of the flags and of the class.
-
-        Raises:
-            OptionError: A value makes no sense.
-        """
-        own = {**self._defaults, **(defaults or {})}
-        given = self.given(kind.model_fields)
-        return kind.layered(given, config=self.config, table=table, defaults=own)
-
-
-def flags_of(
-    options: type[BaseModel],
+def flags(
+    options: "type[BaseModel]",
     *,
-    first: Iterable[str] = (),
-    leave_out: Iterable[str] = (),
-    defaults: Mapping[str, Any] | None = None,
-) -> Callable[[type[FlagsClass]], type[FlagsClass]]:
-    """Give a class of flags one flag for each option, beside those that it names itself.
+    hide: Iterable[str] = (),
+    show: Iterable[str] = (),
+    defaults: Mapping[str, str] = MappingProxyType({}),
+) -> Parameter:
+    """Return the annotation that makes a flag of every field of an options class.
 
     Args:
-        options: Where types, defaults and descriptions come from.
-        first: Options to list first in the help, in this order.
-        leave_out: Options that the command decides itself.
-        defaults: The command's own defaults, which win over those of the options class.
+        options: The class.
+        hide: Fields that the command decides itself.
+        show: The only fields that become flags, if given.
+        defaults: What the help shows for fields whose default the command decides later.
     """
-    chosen = dict(defaults or {})
-    names = [*first, *(name for name in options.model_fields if name not in set(first))]
-    skipped = set(leave_out)
-
-    def add(flags: type[FlagsClass]) -> type[FlagsClass]:
-        own = dict(flags.__annotations__)
-        derived = {}
-        for name in names:
-            if name not in skipped and name not in own:
-                option = options.model_fields[name]
-                default = chosen.get(name, None if option.is_required() else option.get_default())
-                derived.update(_flag_field(name, option, default=default))
-        flags.__annotations__ = {**derived, **own, **Flags.__annotations__}
-        flags._defaults = chosen
-        for name in derived:
-            setattr(flags, name, None)
-        made: type[FlagsClass] = dataclass(frozen=True, kw_only=True)(flags)
-        return Parameter(name="*")(made)
-
-    return add
+    for name, field in options.model_fields.items():
+        looks = [look for look in (_LOOKS.get(name),) if look and look not in field.metadata]
+        looks += [Parameter(show_default=defaults[name])] if name in defaults else []
+        field.metadata = [*field.metadata, *looks]
+    shown = set(show) or set(options.model_fields)
+    hidden = "|".join((set(options.model_fields) - shown) | set(hide))
+    return Parameter(name="*", json_list=False, parse=re.compile(rf"^(?!(?:{hidden})$)"))
 
 
-def _flag_field(name: str, option: FieldInfo, *, default: object) -> dict[str, Any]:
-    """Return name and annotation of the flag of one option."""
-    kind = _plain_type(option.annotation)
-    about = _help(option, default)
-    if kind is bool:
-        if default is True:
-            denied = f"Do not {about[:1].lower()}{about[1:]}"
-            return {f"no_{name}": Annotated[bool | None, Parameter(negative=(), help=denied)]}
-        return {name: Annotated[bool | None, Parameter(negative=(), help=about)]}
-    offered = _OFFERED.get(name)
-    if get_origin(kind) is tuple:
-        several = Parameter(
-            flag(name),
-            consume_multiple=True,
-            negative=(),
-            metavar=f"{_metavar(get_args(kind)[0])}...",
-            help=about,
-            completer=offered,
-        )
-        return {name: Annotated[list[str] | None, several]}
-    one = Parameter(flag(name), metavar=_metavar(kind), help=about, completer=offered)
-    # a path is taken as such, because shells then offer files
-    return {name: Annotated[(Path if kind is Path else str) | None, one]}
+def read_environment(_app: App, _words: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Give options that were not typed the values of their variables."""
+    for argument in arguments:
+        name = argument.keys[-1] if argument.keys else ""  # parameters of functions have no keys
+        variable = VARIABLES.get(name, "DTPT_" + name.rstrip("_").upper())
+        value = os.environ.get(variable, "")
+        if name and value and argument.parse and not argument.tokens:
+            argument.append(Token(keyword=variable, value=value, source="environment"))
 
 
-def _metavar(kind: Any) -> str:
-    plain = _plain_type(kind)
-    return "CHOICE" if get_origin(plain) is Literal else _METAVARS.get(plain, "TEXT")
+def read_config(app: App, words: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Give options that have no value yet those of the TOML file: its command's table, its top."""
+    given = arguments.get("--config", None)
+    if given is None or not given.tokens:
+        return
+    path = Path(given.tokens[0].value)
+    content = _toml(path)
+    table = content.get(words[0], {})
+    if not isinstance(table, dict):
+        raise OptionError(f"{printable(path)}: {words[0]!r} must be a table, [{words[0]}].")
+    top = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    source = Dict({**top, **table}, use_commands_as_keys=False, source=printable(path))
+    source(app, words, arguments)
 
 
-def _plain_type(annotation: Any) -> Any:
-    """Return the type of an option without `| None` and without its bounds."""
-    if get_origin(annotation) is Annotated:
-        return _plain_type(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return _plain_type(next(kind for kind in get_args(annotation) if kind is not type(None)))
-    return annotation
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_limited(path, MOST_CONFIG_BYTES).decode("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise OptionError(f"Cannot read --config {printable(path)}: {os_error(error)}.") from error
 
 
-def _help(option: FieldInfo, default: object) -> str:
-    """Return the description with choices and default, as `--help` shows it."""
-    text = option.description or ""
-    kind = _plain_type(option.annotation)
-    if get_origin(kind) is Literal:
-        text += f" One of {', '.join(get_args(kind))}."
-    if option.is_required() and default is None:
-        return f"{text} [required]"
-    if default is None or default == () or isinstance(default, bool):
-        return text
-    shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    return f"{text} [default: {shown}]"
+def explain_usage(error: CycloptsError) -> str:
+    """Return one line for a wrong command line; a wrong value is named with its source."""
+    cause: Any = error.__cause__
+    if hasattr(cause, "errors") and error.argument is not None:  # pydantic's
+        return f"{explain(cause, names=_sources(error.argument.children))}."
+    error.verbose = False
+    return f"{' '.join(str(error).split())} See --help."
+
+
+def _sources(arguments: Iterable[Any]) -> dict[str, str]:
+    """Return, for every field, how its value was given: --views, DTPT_VIEWS, views in run.toml."""
+    names = {}
+    for argument in arguments:
+        field = argument.keys[-1]
+        names[field] = argument.name
+        if argument.tokens and argument.tokens[0].source != "cli":
+            token = argument.tokens[0]
+            is_variable = token.source == "environment"
+            names[field] = token.keyword if is_variable else f"{field} in {token.source}"
+    return names

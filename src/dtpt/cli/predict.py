@@ -1,121 +1,109 @@
-"""`dtpt predict`: classify pictures with any method."""
+"""`dtpt predict`: classify images with any method."""
 
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from dtpt.cli.exits import PARTLY
-from dtpt.cli.flags import AsJson, Flags, flags_of
-from dtpt.errors import PromptError, PromptWarning, os_error
+from dtpt.cli.exits import PARTIAL
+from dtpt.cli.flags import AsJson, Config, flags
+from dtpt.cli.output import show
+from dtpt.errors import ImageError, PromptError, PromptWarning, os_error
 from dtpt.files import printable, read_limited
 from dtpt.options import PredictOptions
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from dtpt.calibration import Promise, Subject
-    from dtpt.errors import ImageError
-    from dtpt.prediction import Classifier, Prediction
+    from dtpt.calibration import Promise
+    from dtpt.prediction import Classifier
+    from dtpt.tables import Table
 
-# what people look for first in the help
-FIRST = ("classes", "classes_file", "model", "method", "lambda_", "template", "views", "seed")
 MOST_CLASSES_BYTES = 10**7
-SHOWN = 3  # classes of a prediction set in the table; --json prints all of them
-
-
-@flags_of(PredictOptions, first=FIRST)
-class PredictFlags(Flags):
-    """The options of `predict`."""
+SHOWN_CLASSES = 3  # of a prediction set in the table; --json prints all of them
 
 
 def predict(
-    images: Annotated[list[Path], Parameter(negative=(), json_list=False)],  # "[a].png" is a name
+    images: Annotated[list[Path], Parameter(help="Image files.")],
+    /,
     *,
-    flags: PredictFlags | None = None,
+    options: Annotated[PredictOptions, flags(PredictOptions)] = PredictOptions(),
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Classify pictures; print label, confidence and the zero-shot answer beside it.
+    """Classify images; print label, confidence and the zero-shot prediction beside it.
 
-    Give the class names with --classes or --classes-file. A picture that cannot be read does not
-    stop the others: its row says why, and the exit code is 1.
-
-    Args:
-        images: Picture files.
-        flags: The options.
-        as_json: Print one JSON line for each picture.
+    Give the class names with --classes or --classes-file. An image that cannot be read does not
+    stop the others: its row has the reason, and the exit code is 1. --json prints one line for
+    each image.
     """
-    options, promise = _options(flags or PredictFlags())
-    names = _class_names(options, promise)
-    with warnings.catch_warnings(record=True) as told:
+    options, calibration = _with_calibration(options)
+    names = _class_names(options, calibration)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PromptWarning)
-        classifier = _classifier(options, names, promise=promise)
-    for remark in (*classifier.model.notes, *(warning.message for warning in told)):
-        print(remark, file=sys.stderr)
+        classifier = _classifier(options, names, calibration=calibration)
+    for note in (*classifier.model.notes, *(warning.message for warning in caught)):
+        print(note, file=sys.stderr)
     classifier.fit_weight(_readable(images))  # of a method such as d-tpt@auto
     rows = []
-    for row in _rows(classifier, images, show=not (options.quiet or as_json)):
+    for row in _rows(classifier, images, progress=not (options.quiet or as_json)):
         rows.append(row)
         if as_json:
-            print(json.dumps(row), flush=True)  # at once: what is answered is not lost
+            print(json.dumps(row), flush=True)  # at once: finished predictions are not lost
     if not as_json:
-        _print_table(rows, classifier.method.name)
+        show(_table(rows, classifier.method.name))
+        for row in rows:
+            if row.get("remark"):
+                print(f"{row['image']}: {row['remark']}", file=sys.stderr)
     if any("error" in row for row in rows):
-        sys.exit(PARTLY)
+        sys.exit(PARTIAL)
 
 
-def _options(flags: PredictFlags) -> "tuple[PredictOptions, Promise | None]":
-    """Return the options and the promise; what is not given comes from the promise."""
-    options = flags.options(PredictOptions, table="predict")
-    if options.promise is None:
+def _with_calibration(options: PredictOptions) -> "tuple[PredictOptions, Promise | None]":
+    """Return the options and the calibration; options that are not given come from it."""
+    if options.calibration is None:
         return options, None
     from dtpt.calibration import read_promise
 
-    promise = read_promise(options.promise)
-    subject = promise.subject
-    options = flags.options(PredictOptions, table="predict", defaults=_settings(subject))
-    if options.lambda_ is None and options.method == subject.method:
-        options = options.model_copy(update={"lambda_": subject.lambda_})
-    return options, promise
-
-
-def _settings(subject: "Subject") -> dict[str, Any]:
-    """Return what a promise is about as options."""
-    return {
-        "model": subject.model,
-        "precision": subject.precision,
-        "method": subject.method,
-        "template": subject.template,
-        "views": subject.views["count"],
-        "augmix": subject.views["augmix"],
-        **subject.tuning,
+    calibration = read_promise(options.calibration)
+    setup = calibration.subject
+    settings = {
+        "model": setup.model,
+        "precision": setup.precision,
+        "method": setup.method,
+        "template": setup.template,
+        "views": setup.views["count"],
+        "augmix": setup.views["augmix"],
+        **setup.tuning,
+        **options.given(),
     }
+    if settings["method"] == setup.method:
+        settings.setdefault("lambda_", setup.lambda_)
+    return PredictOptions.parse(settings), calibration
 
 
-def _class_names(options: PredictOptions, promise: "Promise | None") -> list[str]:
+def _class_names(options: PredictOptions, calibration: "Promise | None") -> list[str]:
     path = options.classes_file
-    if promise is not None and options.classes is None and path is None:
-        return list(promise.subject.classes)
+    if calibration is not None and options.classes is None and path is None:
+        return list(calibration.subject.classes)
     if (options.classes is None) == (path is None):
         raise PromptError("Give the class names once: --classes a,b,c or --classes-file FILE.")
     if path is None:
         return [name.strip() for name in (options.classes or "").split(",")]
-    where = f"class names from {printable(path)}"
     try:
         lines = read_limited(path, MOST_CLASSES_BYTES).decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise PromptError(f"Cannot read {where}: {os_error(error)}.") from None
-    except UnicodeDecodeError:
-        raise PromptError(f"Cannot read {where}: it is not UTF-8.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else os_error(error)
+        raise PromptError(f"Cannot read class names from {printable(path)}: {reason}.") from None
     return [line.strip() for line in lines if line.strip()]
 
 
 def _classifier(
-    options: PredictOptions, names: Sequence[str], *, promise: "Promise | None"
+    options: PredictOptions, names: Sequence[str], *, calibration: "Promise | None"
 ) -> "Classifier":
     import torch
 
@@ -136,100 +124,84 @@ def _classifier(
         names,
         method=options.method,
         lambda_=options.lambda_,
-        protocol=_protocol(options, promise),
+        protocol=_protocol(options, calibration),
         template=options.template if context is None else placeholder_template(len(context)),
         context=context,
         views=options.views,
         seed=options.seed,
         augmix=options.augmix,
         settings=options.tuning,
-        promise=promise,
+        promise=calibration,
     )
 
 
-def _protocol(options: PredictOptions, promise: "Promise | None") -> str:
-    """Return the protocol that gives the method the promise's learning rate, where one does."""
+def _protocol(options: PredictOptions, calibration: "Promise | None") -> str:
+    """Return the protocol that gives the method the calibration's learning rate, if one does."""
     from dtpt.methods import PROTOCOLS, resolve_method
 
-    if promise is None:
+    if calibration is None:
         return PROTOCOLS[0]
-    given, weight = options.method, options.lambda_
-    rates = {p: resolve_method(given, lambda_=weight, protocol=p).learning_rate for p in PROTOCOLS}
-    fitting = [name for name, rate in rates.items() if rate == promise.subject.learning_rate]
-    return fitting[0] if fitting else PROTOCOLS[0]
+    for name in PROTOCOLS:
+        method = resolve_method(options.method, lambda_=options.lambda_, protocol=name)
+        if method.learning_rate == calibration.subject.learning_rate:
+            return name
+    return PROTOCOLS[0]
 
 
-def _readable(images: Iterable[Path]) -> "Iterator[Image]":
-    """Yield the pictures that can be read; the others are told in their rows."""
-    from dtpt.errors import ImageError
+def _readable(images: Sequence[Path]) -> "Iterator[Image]":
     from dtpt.images import open_image
 
     for path in images:
         try:
             yield open_image(path)
-        except ImageError:
+        except ImageError:  # the image's row has the reason
             continue
 
 
 def _rows(
-    classifier: "Classifier", images: Sequence[Path], *, show: bool
+    classifier: "Classifier", images: Sequence[Path], *, progress: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the row of each picture; with a bar, which no other output may go along with."""
     from rich.console import Console
     from rich.progress import track
 
-    answers = classifier.predict_each(images)
+    predictions = classifier.predict_each(images)
     console = Console(stderr=True)
-    visible = show and len(images) > 1 and console.is_terminal
-    steps = track(images, "Tuning", console=console, disable=not visible)
-    for path, answer in zip(steps, answers, strict=True):
-        yield _row(printable(path), answer)
+    is_visible = progress and len(images) > 1 and console.is_terminal
+    steps = track(images, "Tuning", console=console, disable=not is_visible)
+    for path, prediction in zip(steps, predictions, strict=True):
+        if isinstance(prediction, Exception):
+            yield {"image": printable(path), "error": str(prediction)}
+        else:
+            yield {"image": printable(path), **prediction.to_dict()}
 
 
-def _row(name: str, answer: "Prediction | ImageError") -> dict[str, Any]:
-    if isinstance(answer, Exception):
-        return {"image": name, "error": str(answer)}
-    return {"image": name, **answer.to_dict()}
+def _table(rows: Sequence[dict[str, Any]], method: str) -> "Table":
+    from dtpt.tables import Cell, Column, Row, Table
 
-
-def _print_table(rows: list[dict[str, Any]], method: str) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from dtpt.cli.output import wide_console
-
-    promised = any("prediction_set" in row for row in rows)
-    table = Table()
-    table.add_column("image", overflow="fold")
-    for head in (method, "prediction set" if promised else "zero-shot"):
-        table.add_column(head, overflow="fold")
-        table.add_column("confidence", justify="right", no_wrap=True)
-    if promised:
-        table.columns[-1].header = "calibrated"
+    has_sets = any("prediction_set" in row for row in rows)
+    second = ("prediction set", "calibrated") if has_sets else ("zero-shot", "confidence")
+    titles = (method, "confidence", *second)
+    lines = []
     for row in rows:
         if "error" in row:
-            table.add_row(escape(row["image"]), f"[red]{escape(row['error'])}[/red]", "", "", "")
+            texts = (Cell(row["error"], is_missing=True), *(Cell("") for _ in titles[1:]))
         else:
-            second, confidence = _set_cells(row) if promised else _zero_shot_cells(row)
-            texts = (row["image"], _said(row), f"{row['confidence']:.1%}", second, confidence)
-            table.add_row(*(escape(text) for text in texts))
-    wide_console().print(table)
-    for row in rows:
-        if row.get("remark"):
-            print(f"{row['image']}: {row['remark']}", file=sys.stderr)
+            shown = _set_texts(row) if has_sets else _zero_shot_texts(row)
+            texts = tuple(map(Cell, (_label(row), f"{row['confidence']:.1%}", *shown)))
+        lines.append(Row(row["image"], texts))
+    columns = (Column(title, is_text=index % 2 == 0) for index, title in enumerate(titles))
+    return Table("", tuple(columns), tuple(lines), heading="image")
 
 
-def _said(row: dict[str, Any]) -> str:
-    """Return the answer; where the promise gives none, the guess with a question mark."""
-    return str(row["label"]) if row.get("is_answered", True) else f"no answer ({row['label']}?)"
+def _label(row: dict[str, Any]) -> str:
+    return str(row["label"]) if row.get("is_answered", True) else f"abstains ({row['label']}?)"
 
 
-def _zero_shot_cells(row: dict[str, Any]) -> tuple[str, str]:
+def _zero_shot_texts(row: dict[str, Any]) -> tuple[str, str]:
     return row["zero_shot"]["label"], f"{row['zero_shot']['confidence']:.1%}"
 
 
-def _set_cells(row: dict[str, Any]) -> tuple[str, str]:
-    """Return the set, cut where it is long, and the calibrated confidence."""
+def _set_texts(row: dict[str, Any]) -> tuple[str, str]:
     names = row["prediction_set"]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more, f"{row['calibrated_confidence']:.1%}"
+    more = f" and {len(names) - SHOWN_CLASSES} more" if len(names) > SHOWN_CLASSES else ""
+    return ", ".join(names[:SHOWN_CLASSES]) + more, f"{row['calibrated_confidence']:.1%}"

@@ -2,9 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from dtpt.cli.flags import AsJson
 
@@ -19,7 +17,7 @@ def report(
     *runs: Path,
     output: Path = Path("report"),
     analysis: Path | None = None,
-    intervals: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    intervals: bool = False,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,

@@ -8,102 +8,87 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from dtpt.cli.completion import offer_targets
-from dtpt.cli.exits import PARTLY, REFUSED
-from dtpt.cli.flags import AsJson, Flags, Switch, flags_of
+from dtpt.cli.exits import FAILED, PARTIAL, resumable
+from dtpt.cli.flags import AsJson, Config, flags
 from dtpt.cli.reproduce_runs import part_folder, part_options, stored_runs, target_folder
-from dtpt.options import EvalOptions
+from dtpt.options import Datasets, EvalOptions, RunFolder
 
 if TYPE_CHECKING:
     from dtpt.report import WrittenReport
     from dtpt.report.paper.targets import MissingInputs, Target
 
-# what narrows a target down comes first in the help
-FIRST = (
-    *("model", "dataset", "method", "seed", "views", "limit", "partial"),
-    *("data_root", "output", "context"),
-)
+HIDDEN = ("lambda_", "template", "shard", "fresh")
+OF_TARGET = dict.fromkeys(("model", "method", "seed", "views"), "the target's")
 
 
-@flags_of(
-    EvalOptions,
-    first=FIRST,
-    leave_out=("lambda_", "template", "shard", "fresh"),
-    defaults=dict.fromkeys(("model", "method", "seed", "views"))  # the target's
-    | {"dataset": ("all",), "output": Path("runs/reproduce")},
-)
-class ReproduceFlags(Flags):
-    """The options of `eval`, to do a part of a target or do it otherwise."""
+class ReproduceOptions(EvalOptions):
+    """The options of `eval`, to do a part of a target or do it otherwise, and its own."""
 
+    dataset: Datasets = ("all",)
+    output: RunFolder = Path("runs/reproduce")
     partial: Annotated[
-        Switch, Parameter(help="Do what can be done with the weights and pictures that are here.")
-    ] = None
+        bool, Field(description="Do what can be done with the weights and images that are here.")
+    ] = False
     floors: Annotated[
-        Switch, Parameter(help="Only say how much of the paper's ECE is chance at its sizes.")
-    ] = None
+        bool, Field(description="Only show how much of the paper's ECE is chance at its sizes.")
+    ] = False
     dry_run: Annotated[
-        Switch, Parameter(help="Only say what would be run and what it would cost.")
-    ] = None
+        bool, Field(description="Only show what is missing and what the target would cost.")
+    ] = False
 
 
 def reproduce(
-    target: Annotated[str, Parameter(completer=offer_targets)],
+    target: Annotated[
+        str, Parameter(completer=offer_targets, help="table1 to table7, or fig1 to fig7.")
+    ],
+    /,
     *,
-    flags: ReproduceFlags | None = None,
+    options: Annotated[
+        ReproduceOptions, flags(ReproduceOptions, hide=HIDDEN, defaults=OF_TARGET)
+    ] = ReproduceOptions(),
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Run what one table or figure of the paper needs, and print it beside the paper's numbers.
 
-    --model, --dataset, --method and --seed do a part of it; what was done before stands in the
-    same tables, and the same command again resumes. With other --views, other settings of the
+    --model, --dataset, --method and --seed do a part of it; what was done before is in the same
+    tables, and the same command again resumes. With other --views, other settings of the
     tuning or a --limit nothing is compared with the paper. Exit code 1: a part was done, and the
     rest is named; 2: weights or data are missing and nothing was done.
-
-    Args:
-        target: table1 to table7, or fig1 to fig7.
-        flags: The options.
-        as_json: Print tables and what is missing as JSON.
     """
     from dtpt.cli.reproduce_floors import show_floors
     from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
 
-    given = flags or ReproduceFlags()
-    options = _common_options(given)
-    named = given.given(("model", "dataset", "method"))
+    given = options.given()
     whole = find_target(target)
     part = narrowed(
         whole,
-        model=options.model if "model" in named else None,
-        datasets=options.dataset if "dataset" in named else (),
-        methods=options.method if "method" in named else (),
+        model=given.get("model"),
+        datasets=given.get("dataset", ()),
+        methods=given.get("method", ()),
     )
-    if given.floors:
+    if options.floors:
         show_floors(part, as_json=as_json)
         return
     missing = find_missing(part, options.data_root, context=options.context)
     ready = available(part, missing)
     if not as_json:
         print("\n".join(filter(None, (part.title, part.note))))
-    if given.dry_run or (missing and not (options.partial and ready.runs)):
+    if options.dry_run or (missing and not (options.partial and ready.runs)):
         _explain(part, missing, as_json=as_json)
-        sys.exit(REFUSED if missing else 0)
+        sys.exit(FAILED if missing else 0)
     if part.kind == "analysis":
-        _analyse(given, ready, folder=options.output / target, as_json=as_json)
+        _analyse(options, ready, folder=options.output / target, as_json=as_json)
         failures = 0
     else:
-        failures = _evaluate(given, ready, whole=whole, missing=missing, as_json=as_json)
+        failures = _evaluate(options, ready, whole=whole, missing=missing, as_json=as_json)
     if not as_json:
         print("\n".join(missing_lines(missing)), end="\n" if missing or missing.context else "")
     if missing or missing.context or failures:
-        sys.exit(PARTLY)
-
-
-def _common_options(flags: ReproduceFlags) -> EvalOptions:
-    """Check what was given, before anything else is done; the target knows the rest."""
-    given = flags.given(EvalOptions.model_fields)
-    defaults = {"dataset": ("all",), "output": Path("runs/reproduce")}
-    return EvalOptions.layered(given, config=flags.config, defaults=defaults)
+        sys.exit(PARTIAL)
 
 
 def missing_lines(missing: "MissingInputs") -> list[str]:
@@ -162,7 +147,7 @@ def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> No
 
 
 def _evaluate(
-    flags: ReproduceFlags,
+    options: ReproduceOptions,
     ready: "Target",
     *,
     whole: "Target",
@@ -173,15 +158,14 @@ def _evaluate(
     from dtpt.cli.report import report_document
     from dtpt.report import write_report
 
-    folder, parts = _parts(flags, ready, whole=whole)
+    folder, parts = _parts(options, ready, whole=whole)
     failures = _run(parts)
     runs = stored_runs(folder, whole)
     if not runs:  # a drawing, for which there is nothing to run
         if as_json:
             _print_json(whole, missing, {})
         return 0
-    root = _common_options(flags).data_root
-    written = write_report(runs, folder / "report", data_root=root)
+    written = write_report(runs, folder / "report", data_root=options.data_root)
     if as_json:
         _print_json(whole, missing, report_document(written))
     else:
@@ -190,17 +174,16 @@ def _evaluate(
 
 
 def _parts(
-    flags: ReproduceFlags, ready: "Target", *, whole: "Target"
+    common: ReproduceOptions, ready: "Target", *, whole: "Target"
 ) -> tuple[Path, list[EvalOptions]]:
     """Return the target's folder and its parts; all data sets are looked at before any work."""
     from dtpt.data import load_dataset
 
-    common, parts = _common_options(flags), []
-    folder = common.output / whole.name
+    folder, parts = common.output / whole.name, []
     for run in ready.runs:
         for name in run.datasets:
             data = load_dataset(name, data_root=common.data_root, partial=common.partial)
-            planned = part_options(flags, run, datasets=(name,))
+            planned = part_options(common, run, datasets=(name,))
             options = planned.model_copy(update={"partial": data.is_partial})
             folder = target_folder(common.output, whole, options=options)
             place = part_folder(folder, whole, run=run, options=options)
@@ -211,18 +194,13 @@ def _parts(
 def _run(parts: Sequence[EvalOptions]) -> int:
     """Evaluate the parts one after the other; return how many images could not be read."""
     from dtpt.runs import evaluate
-    from dtpt.runs.interrupts import EXIT_CODES, resume_command, terminable
 
     failures = 0
-    try:
-        for options in parts:
-            where = f"{options.model}, {options.dataset[0]}, into {options.output}"
-            print(f"Running {where}", file=sys.stderr)
-            with terminable(), evaluate(options) as run:
-                failures += len(run.failures())
-    except KeyboardInterrupt as interruption:
-        print(f"\nInterrupted. Resume with:\n  {resume_command()}", file=sys.stderr)
-        sys.exit(EXIT_CODES.get(type(interruption), 130))
+    for options in parts:
+        where = f"{options.model}, {options.dataset[0]}, into {options.output}"
+        print(f"Running {where}", file=sys.stderr)
+        with resumable(options.output), evaluate(options) as run:
+            failures += len(run.failures())
     return failures
 
 
@@ -239,17 +217,17 @@ def _show(written: "WrittenReport") -> None:
                 console.print(terminal_table(table))
 
 
-def _analyse(flags: ReproduceFlags, ready: "Target", *, folder: Path, as_json: bool) -> None:
+def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path, as_json: bool) -> None:
     from dtpt.analysis import save_analysis
     from dtpt.analysis.files import to_json
     from dtpt.analysis.study import analyse
-    from dtpt.cli.analyze import show
+    from dtpt.cli.analyze import analysis_parts
+    from dtpt.cli.output import show
     from dtpt.files import write_atomically
     from dtpt.report.figures.analysis_figures import analysis_figures
 
     (run,) = ready.runs  # every figure of the paper is drawn from one
-    options = part_options(flags, run, datasets=run.datasets)
-    analysis = analyse(options)
+    analysis = analyse(part_options(options, run, datasets=run.datasets))
     written = [save_analysis(analysis, folder / run.name)]
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for figure in analysis_figures(analysis):
@@ -258,7 +236,7 @@ def _analyse(flags: ReproduceFlags, ready: "Target", *, folder: Path, as_json: b
     if as_json:
         print(to_json(analysis))
     else:
-        show(analysis)
+        show(*analysis_parts(analysis))
         print("\n".join(f"Wrote {path}" for path in written))
 
 

@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtpt.cli.flags import Flags
 from dtpt.options import EvalOptions
 
 if TYPE_CHECKING:
@@ -28,9 +27,11 @@ PARTLY_HERE = "-partly"
 LONGEST_NAME = 100  # of a folder
 
 
-def part_options(flags: Flags, run: "PlannedRun", *, datasets: tuple[str, ...]) -> EvalOptions:
+def part_options(
+    options: EvalOptions, run: "PlannedRun", *, datasets: tuple[str, ...]
+) -> EvalOptions:
     """Return what is evaluated: the plan, with what was given instead of what was planned."""
-    given = flags.given(EvalOptions.model_fields)
+    given = {n: value for n, value in options.given().items() if n in EvalOptions.model_fields}
     decided: dict[str, Any] = {
         "model": run.model,
         "dataset": datasets,
@@ -40,7 +41,7 @@ def part_options(flags: Flags, run: "PlannedRun", *, datasets: tuple[str, ...]) 
     if "method" in given:
         decided["method"] = run.methods  # narrowed already, with the weights of the target
     planned = {"method": run.methods, "seed": run.seeds, "views": run.views}
-    return EvalOptions.layered({**given, **decided}, config=flags.config, defaults=planned)
+    return EvalOptions.parse({**planned, **given, **decided})
 
 
 def target_folder(output: Path, target: "Target", *, options: EvalOptions) -> Path:

@@ -1,23 +1,26 @@
 """`dtpt score`: calibration metrics of a file of predictions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
+from dtpt.cli.flags import AsJson
+from dtpt.cli.output import show
 
 if TYPE_CHECKING:
     from dtpt.metrics import CalibrationReport, Predictions
+    from dtpt.tables import Table
 
 
 def score(
     file: Path,
+    /,
     *,
     bins: int = 20,
     aece_bins: int | None = None,
     bootstrap: int = 0,
     seed: int = 0,
     diagram: Path | None = None,
-    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compute calibration metrics from a file of predictions.
 
@@ -33,7 +36,6 @@ def score(
         bootstrap: number of resamples for 95 % confidence intervals; 0 for none.
         seed: seed of the resampling.
         diagram: also draw a reliability diagram into this .svg or .png file.
-        json: print one JSON object instead of the table.
     """
     from dtpt.errors import MetricError
     from dtpt.files import printable
@@ -49,11 +51,10 @@ def score(
     report = CalibrationReport.of(predictions, conventions, bootstrap=drawn)
     if diagram is not None:
         _draw(predictions, diagram, bins=bins, title=printable(file.stem))
-    if json:
+    if as_json:
         print(report.model_dump_json(indent=2))
     else:
-        _print_table(report, printable(file.name))
-        print(calibration_verdict(predictions, conventions))
+        show(_table(report, printable(file.name)), calibration_verdict(predictions, conventions))
 
 
 def _check_diagram(path: Path | None) -> None:
@@ -95,25 +96,18 @@ def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> N
         raise MetricError(f"{printable(path)}: cannot be written: {os_error(error)}.") from error
 
 
-def _print_table(report: "CalibrationReport", name: str) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+def _table(report: "CalibrationReport", name: str) -> "Table":
     from dtpt.metrics import METRICS
+    from dtpt.tables import text_table
 
-    title = f"{name}: {report.n:,} samples, {report.conventions.bins} bins"
-    table = Table(title=escape(title))
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    if report.intervals is not None:
-        table.add_column("95 % interval", justify="right")
-    table.add_column("unit")
+    rows = []
     for key, value in report.metrics.items():
-        metric = METRICS[key]
-        interval = (report.intervals or {}).get(key)
-        ends = (interval.low, interval.high) if interval else ()
-        spread = " to ".join(metric.text(end) for end in ends)
-        middle = [spread] if report.intervals is not None else []
-        table.add_row(metric.heading, metric.text(value), *middle, metric.unit)
-    Console().print(table)
+        metric, row = METRICS[key], [METRICS[key].heading, METRICS[key].text(value)]
+        if report.intervals is not None:
+            interval = report.intervals.get(key)
+            ends = (interval.low, interval.high) if interval else ()
+            row.append(" to ".join(metric.text(end) for end in ends))
+        rows.append([*row, metric.unit])
+    interval_head = ("95 % interval",) if report.intervals is not None else ()
+    title = f"{name}: {report.n:,} samples, {report.conventions.bins} bins"
+    return text_table(title, ("metric", "value", *interval_head, "unit"), rows=rows)

@@ -21,31 +21,23 @@ PRESENTATION = "noisy"
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What came out.
+    """Result of the test."""
 
-    Attributes:
-        status: "passed", "failed", or "partly" when the drawings could not be made or time ran out.
-        answers: How many answers were compared.
-        seconds: That it took.
-        largest_difference: Of any probability, the engine's against Algorithm 1's.
-        problems: What is wrong, or was left out, a sentence each.
-    """
-
-    status: str
-    answers: int
+    status: str  # passed, failed, or partial: drawings could not be made or time ran out
+    answers: int  # predictions that were compared
     seconds: float
-    largest_difference: float
+    largest_difference: float  # of any probability, the engine's against Algorithm 1's
     problems: tuple[str, ...]
 
 
 def self_test(most_seconds: float = MOST_SECONDS) -> SelfTest:
     """Classify a few drawings with the embedded model, on one thread of the CPU.
 
-    Every answer must be the expected one, and the engine must agree with Algorithm 1. Without the
-    package of drawings a generated picture stands in, whose label nobody expects.
+    Every label must be the expected one, and the engine must agree with Algorithm 1. Without the
+    package of drawings a generated image is used, whose label is not checked.
 
     Args:
-        most_seconds: No further picture is begun after that.
+        most_seconds: No further image is started after that.
     """
     from dtpt.bench.machine import torch_threads
 
@@ -55,18 +47,18 @@ def self_test(most_seconds: float = MOST_SECONDS) -> SelfTest:
     left_out: list[str] = []
     with torch_threads(1):
         classifiers = _classifiers()
-        for picture, expected in _pictures(left_out):
+        for image, expected in _images(left_out):
             if time.monotonic() - started > most_seconds:
                 left_out.append(f"It was stopped after {most_seconds:g} seconds.")
                 break
             for classifier in classifiers:
-                label, difference = _compare(classifier, picture)
+                label, difference = _compare(classifier, image)
                 differences.append(difference)
-                wrong += _judge(
+                wrong += _problems(
                     classifier.method.name, label, expected=expected, difference=difference
                 )
     return SelfTest(
-        status="failed" if wrong else "partly" if left_out else "passed",
+        status="failed" if wrong else "partial" if left_out else "passed",
         answers=len(differences),
         seconds=round(time.monotonic() - started, 2),
         largest_difference=max(differences, default=0.0),
@@ -82,8 +74,8 @@ def _classifiers() -> "list[Classifier]":
     return [Classifier(model, CLASSES, method=name, views=VIEWS) for name in METHODS]
 
 
-def _pictures(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
-    """Yield pictures with what they show; what cannot be drawn is told in `left_out`."""
+def _images(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
+    """Yield images with their class; what cannot be drawn is noted in `left_out`."""
     from dtpt.bench.inputs import photograph
     from dtpt.data.openmoji import OpenMojiRef, require_packages
     from dtpt.errors import DatasetError
@@ -98,25 +90,25 @@ def _pictures(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
         yield OpenMojiRef(codepoint, PRESENTATION).open(), name
 
 
-def _compare(classifier: "Classifier", picture: "Image") -> tuple[str, float]:
+def _compare(classifier: "Classifier", image: "Image") -> tuple[str, float]:
     """Return the engine's label, and how far its probabilities are from Algorithm 1's."""
     from dtpt.methods.algorithm_1 import algorithm_1
 
-    features = classifier.view_features(picture)
-    answer = classifier.tune(features)
-    written = algorithm_1(
+    features = classifier.view_features(image)
+    prediction = classifier.tune(features)
+    reference = algorithm_1(
         classifier.model, classifier.tuner.prompts, views=features, method=classifier.method
     )
-    return answer.label, float(abs(written.numpy() - answer.probabilities).max())
+    return prediction.label, float(abs(reference.numpy() - prediction.probabilities).max())
 
 
-def _judge(method: str, label: str, *, expected: str | None, difference: float) -> list[str]:
-    found = []
+def _problems(method: str, label: str, *, expected: str | None, difference: float) -> list[str]:
+    problems = []
     if expected is not None and label != expected:
-        found.append(f"{method} takes the drawing of a {expected} for a {label}.")
+        problems.append(f"{method} predicts {label!r} for the drawing of a {expected}.")
     if not difference <= LARGEST_DIFFERENCE:  # also NaN
-        found.append(
+        problems.append(
             f"{method}: the engine and Algorithm 1 differ by {difference:.1e} on "
-            f"{expected or 'a generated picture'}; at most {LARGEST_DIFFERENCE:.0e} is rounding."
+            f"{expected or 'a generated image'}; at most {LARGEST_DIFFERENCE:.0e} is rounding."
         )
-    return found
+    return problems

@@ -9,11 +9,6 @@ from cyclopts import Parameter
 
 from dtpt.errors import DtptError
 
-Open = Annotated[
-    bool, Parameter(name="--open", negative=(), show_default=False, help="Open a browser.")
-]
-Quiet = Annotated[bool, Parameter(negative=(), show_default=False, help="No log line per request.")]
-
 
 def serve(
     *,
@@ -23,31 +18,31 @@ def serve(
     ),
     port: Annotated[int, Parameter(help="0 takes a free one.")] = 8765,
     token: Annotated[
-        str | None, Parameter(env_var="DTPT_TOKEN", help="That clients must send.")
+        str | None, Parameter(env_var="DTPT_TOKEN", help="Token that clients must send.")
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Further Host names, such as dtpt.example.org behind a proxy."),
+        Parameter(help="Further Host names, such as dtpt.example.org behind a proxy."),
     ] = None,
     evidence: Annotated[
         list[Path] | None,
-        Parameter(negative="", help="Runs that say how often such answers were right."),
+        Parameter(help="Runs that show how often such predictions were correct."),
     ] = None,
-    promise: Annotated[
+    calibration: Annotated[
         list[Path] | None,
-        Parameter(negative="", help="Files of `dtpt calibrate`: what may be relied on."),
+        Parameter(help="Files of `dtpt calibrate`: calibrated confidence, sets, abstention."),
     ] = None,
     device: Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    threads: Annotated[int | None, Parameter(help="Of torch on the CPU.")] = None,
+    threads: Annotated[int | None, Parameter(help="torch threads on the CPU.")] = None,
     waiting: Annotated[int, Parameter(help="Requests that may wait; more get 503.")] = 8,
-    deadline: Annotated[float, Parameter(help="Seconds that an answer may take.")] = 120.0,
-    cache_mb: Annotated[int, Parameter(help="Memory for features of pictures.")] = 256,
-    open_: Open = False,
-    quiet: Quiet = False,
+    deadline: Annotated[float, Parameter(help="Seconds that a request may take.")] = 120.0,
+    cache_mb: Annotated[int, Parameter(help="Memory for features of images.")] = 256,
+    open_: Annotated[bool, Parameter("--open", help="Open a browser.")] = False,
+    quiet: Annotated[bool, Parameter(help="No log line per request.")] = False,
 ) -> None:
-    """Serve one page and an HTTP interface for one model, on this machine unless told otherwise.
+    """Serve one page and an HTTP interface for one model, by default only to this machine.
 
-    Pictures that are sent stay in memory. One JSON line per request goes to standard output.
+    Images that are sent stay in memory. One JSON line per request goes to standard output.
     Stop it with Ctrl-C or SIGTERM.
     """
     _require_packages()
@@ -66,7 +61,7 @@ def serve(
             device=device,
             threads=threads,
             evidence=evidence or [],
-            promises=promise or [],
+            promises=calibration or [],
             limits=limits,
             access=access(host, port, names=allow_host or (), token=token),
             write=(lambda _: None) if quiet else _print_line,

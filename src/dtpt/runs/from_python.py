@@ -1,13 +1,11 @@
 """What `dtpt eval` does, from Python: `dtpt.evaluate` and `dtpt.load_run`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import ValidationError
 
 from dtpt.errors import OptionError, short_repr
 from dtpt.files import AnyPath, as_path
-from dtpt.options import EvalOptions, expected
+from dtpt.options import EvalOptions
 from dtpt.runs import runner
 from dtpt.runs.reading import Run, open_run
 
@@ -75,18 +73,7 @@ def _evaluate(given: dict[str, Any]) -> Run:
         given["model"] = own.name or "model"
     if datasets is not None:
         given["dataset"] = tuple(one.name for one in datasets)
-    return runner.evaluate(_options(given), model=own, datasets=datasets)
-
-
-def _options(given: Mapping[str, Any]) -> EvalOptions:
-    try:
-        return EvalOptions(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "lambda_" if first["loc"][0] == "lambda" else str(first["loc"][0])
-        raise OptionError(
-            f"{name} is {short_repr(given[name])}; expected {expected(EvalOptions, name)}."
-        ) from error
+    return runner.evaluate(EvalOptions.parse(given), model=own, datasets=datasets)
 
 
 def _objects(dataset: object) -> "list[Dataset] | None":

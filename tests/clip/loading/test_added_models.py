@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import save_file
 from tiny_checkpoints import tiny_config, tiny_model, tiny_weights
 
-from dtpt.cli.main import app
+from dtpt.cli.main import call
 from dtpt.clip import load_model
 from dtpt.clip.loading.added import added_models, config_folder
 from dtpt.clip.loading.adding import add_model
@@ -51,7 +51,7 @@ def tiny_in_catalogue(file, monkeypatch):
 
 
 def test_added_folder_is_known_by_its_name(folder, capsys):
-    app(["models", "add", "flowers/clip-v2", str(folder)])
+    call(["models", "add", "flowers/clip-v2", str(folder)])
     assert "flowers/clip-v2 is" in capsys.readouterr().out
     model = load_model("flowers/clip-v2")
     assert model.fingerprint == load_model(f"local-dir:{folder}").fingerprint
@@ -88,11 +88,11 @@ def test_other_weights_under_the_old_path_are_refused(folder):
 
 def test_removed_name_is_unknown_and_the_checkpoint_stays(folder, capsys):
     add_model("mine", folder)
-    app(["models", "remove", "mine"])
+    call(["models", "remove", "mine"])
     with pytest.raises(UnknownName):
         load_model("mine")
     with pytest.raises(UnknownName, match="was not added"):
-        app(["models", "remove", "mine"])
+        call(["models", "remove", "mine"])
     load_model(f"local-dir:{folder}")
 
 
@@ -107,7 +107,7 @@ def test_name_that_means_something_else_is_refused(name, folder):
 
 @pytest.mark.usefixtures("tiny_in_catalogue")
 def test_name_of_the_catalogue_is_for_the_published_file(file, folder, capsys):
-    app(["models", "add", "Tiny", str(file)])  # an alias means the name
+    call(["models", "add", "Tiny", str(file)])  # an alias means the name
     assert added_models()["tiny/openai"].status == "verified"
     assert load_model("Tiny").notes == (
         f"{file} holds weights only: tokenizer, preprocessing and heads are OpenAI's.",
@@ -125,9 +125,9 @@ def test_word_of_the_user_is_taken_and_shown_everywhere(folder, capsys):
     assert load_model("tiny/openai").notes == (
         f"tiny/openai is read from {folder}: trusted by you, not verified.",
     )
-    app(["models"])
+    call(["models"])
     assert "trusted by you" in capsys.readouterr().out
-    app(["models", "--json"])
+    call(["models", "--json"])
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["tiny/openai"]["status"] == "trusted"
     assert rows["tiny/openai"]["path"] == str(folder)
@@ -140,17 +140,18 @@ def test_other_shapes_are_never_a_model_of_the_catalogue(tmp_path):
         add_model("tiny/openai", tmp_path / "resnet", trust=True)
 
 
-def test_list_fits_eighty_columns_and_shows_what_is_gone(folder, capsys, tmp_path):
+def test_list_fits_eighty_columns_and_shows_what_is_gone(folder, capsys, monkeypatch):
     add_model("mine", folder)
     add_model("a-very-long-name-of-a-model/with-an-ending", folder)
-    app(["models"])
+    monkeypatch.setenv("COLUMNS", "80")
+    call(["models"])
     lines = capsys.readouterr().out.splitlines()
     paths = [line for line in lines if line.strip() == str(folder)]
     assert len(paths) == 2
     assert all(len(line) <= 80 for line in lines if line not in paths)
-    assert "a-very-long-name-of-a-model/with-an-ending" in lines
+    assert "a-very-long-name-of-a-model/with-an-ending:" in lines
     shutil.rmtree(folder)
-    app(["models", "--json"])
+    call(["models", "--json"])
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["mine"]["cached"] is False
     with pytest.raises(CheckpointError, match="cannot be read"):

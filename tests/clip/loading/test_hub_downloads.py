@@ -261,8 +261,8 @@ def test_half_a_download_is_not_taken_for_a_cached_model(tmp_path, monkeypatch):
 def test_models_command_lists_all_without_torch(tmp_path):
     script = """
 import sys
-from dtpt.cli.main import app
-app(["models", "--json"], result_action="return_value")
+from dtpt.cli.main import call
+call(["models", "--json"])
 assert "torch" not in sys.modules, "torch was imported"
 """
     done = run(["-c", script], tmp_path)
