@@ -62,5 +62,5 @@ function nothing(server, shown, answer) {
     ? `What this server was given (${known.join(", ")}) is not about ${shown.title} with this model, sentence, class list and these views.`
     : "The server was started without a run or a promise to draw on.";
   return h("p", {}, h("strong", {}, "No evidence for this model and class list. "), why, " Make some with ", h("code", {}, "dtpt eval"), " and ",
-    h("code", {}, "dtpt calibrate"), "; then ", h("code", {}, "dtpt serve --evidence RUN --promise FILE"), ".");
+    h("code", {}, "dtpt calibrate"), "; then ", h("code", {}, "dtpt serve --evidence RUN --calibration FILE"), ".");
 }
