@@ -30,8 +30,8 @@ def calibrate(
     """Promise calibrated confidence, prediction sets and rare errors for one method and class list.
 
     Fits a temperature, prediction sets and a threshold for answers on the labelled pictures of a
-    run. `dtpt predict --calibration FILE` and `Classifier(promise=FILE)` use the file; it holds for new
-    pictures of the same kind, and for exactly this model, method and class list.
+    run. `dtpt predict --calibration FILE` and `Classifier(promise=FILE)` use the file; it holds for
+    new pictures of the same kind, and for exactly this model, method and class list.
 
     Args:
         run: The run's folder (`dtpt eval`).
