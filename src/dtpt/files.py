@@ -99,7 +99,8 @@ def open_regular(path: AnyPath) -> io.BufferedReader:
         _require_regular(os.fstat(descriptor), path)  # again: the path may lead elsewhere by now
         return os.fdopen(descriptor, "rb")
     except BaseException:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # a signal after fdopen has closed it already
+            os.close(descriptor)
         raise
 
 
