@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dtpt.clip.loading.load import load_model
+from dtpt.clip.loading.build import load_model
 from dtpt.clip.model import Clip
 from dtpt.data.openmoji import BENCHMARK_GROUPS, PRESENTATIONS, load_openmoji
 from dtpt.metrics import ece

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from dtpt.clip.loading.load import load_model
+from dtpt.clip.loading.build import load_model
 from dtpt.clip.model import Clip
 from dtpt.data.openmoji import PRESENTATIONS, load_openmoji
 from dtpt.images import open_image

@@ -21,7 +21,7 @@ from dtpt.tuning.encoder import CHUNK_TOKENS
 @pytest.fixture
 def printed(capsys, monkeypatch, tiny_clip):
     """Run a command and return what it prints; every architecture is tiny in this process."""
-    monkeypatch.setattr("dtpt.clip.loading.catalog.architecture", lambda name: tiny_clip.config)
+    monkeypatch.setattr("dtpt.clip.loading.names.architecture", lambda name: tiny_clip.config)
     for module in ("tuning", "end_to_end"):
         monkeypatch.setattr(f"dtpt.bench.{module}.matmul_peak_gflops", lambda: 1000.0)
 

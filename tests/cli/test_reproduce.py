@@ -118,8 +118,7 @@ def stand_ins(tmp_path, monkeypatch):
     monkeypatch.setenv("DTPT_CONFIG", str(tmp_path / "config"))
     model = tiny_clip()
     save_model(model, tmp_path / "tiny", tokenizer_json=None)
-    for module in ("load", "adding"):
-        monkeypatch.setattr(f"dtpt.clip.loading.{module}.architecture", lambda _: model.config)
+    monkeypatch.setattr("dtpt.clip.loading.names.architecture", lambda _: model.config)
     monkeypatch.setattr(
         loading,
         "catalog_entry",

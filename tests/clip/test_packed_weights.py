@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from benchmarks.reference_towers import ReferenceClip
 from dtpt.clip import load_model, packed
-from dtpt.clip.loading.catalog import architecture
+from dtpt.clip.loading.names import architecture
 from dtpt.clip.model import random_clip
 from dtpt.clip.packed import MIN_WEIGHTS, PackedWeights, packed_bytes
 from dtpt.clip.prompts import PromptSet

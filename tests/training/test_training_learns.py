@@ -99,7 +99,7 @@ def test_a_short_run_learns_and_its_export_keeps_what_was_learnt(
     trainer.save(tmp_path / "checkpoint.pt")
     (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
     assert export.export(tmp_path, tmp_path / "model") == 36
-    from dtpt.clip.loading.load import load_model
+    from dtpt.clip.loading.build import load_model
 
     model = load_model(f"local-dir:{tmp_path / 'model'}")
     batch = trainer.batches().batch(1000)

@@ -56,7 +56,7 @@ def bench_chunks(
     json: Json = False,
 ) -> None:
     """Compare the fixed chunk sizes with others."""
-    from dtpt.clip.loading.catalog import architecture as shape
+    from dtpt.clip.loading.names import architecture as shape
     from dtpt.clip.model import random_clip
 
     sizes, batches = whole_numbers(tokens, "--tokens"), whole_numbers(views, "--views")

@@ -239,7 +239,7 @@ def _shares(stages: Stages) -> Stages:
 
 def _scene(architecture: str, classes: int, *, views: int) -> Scene:
     from benchmarks.reference_towers import ReferenceClip
-    from dtpt.clip.loading.catalog import architecture as shape
+    from dtpt.clip.loading.names import architecture as shape
     from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
     from dtpt.tuning import Tuner

@@ -127,7 +127,7 @@ def _timed(
 
 def _load(name: str | None, shape: str) -> "Clip":
     from dtpt.clip.loading import load_model
-    from dtpt.clip.loading.catalog import architecture
+    from dtpt.clip.loading.names import architecture
     from dtpt.clip.model import random_clip
 
     return random_clip(architecture(shape)) if name is None else load_model(name)

@@ -97,7 +97,7 @@ def tower_gflop(model: str, methods: tuple[str, ...]) -> tuple[float, float]:
     import torch
 
     from dtpt.bench.inputs import class_names, view_features
-    from dtpt.clip.loading.catalog import architecture, catalog
+    from dtpt.clip.loading.names import architecture, catalog
     from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
     from dtpt.methods import resolve_method

@@ -188,7 +188,7 @@ def _way(name: str, case: Case, *, model: "Clip", prompts: "PromptSet") -> Calla
 def _text_side(case: Case) -> "tuple[Clip, PromptSet]":
     """Return a model whose image tower is left tiny, and class prompts of natural length."""
     from dtpt.clip.config import VitConfig
-    from dtpt.clip.loading.catalog import architecture
+    from dtpt.clip.loading.names import architecture
     from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
 

@@ -46,9 +46,7 @@ def install_completion(*, shell: Shell | None = None, output: Path | None = None
 
 def offer_models(_: "CompletionContext") -> list[str]:
     """Return the names that `--model` may be."""
-    from dtpt.clip.loading.added import added_models
-    from dtpt.clip.loading.catalog import catalog
-    from dtpt.clip.loading.names import EMBEDDED
+    from dtpt.clip.loading.names import EMBEDDED, added_models, catalog
 
     return [EMBEDDED, *catalog(), *(name for name in added_models() if name not in catalog())]
 

@@ -50,7 +50,7 @@ def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
 
 def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
     """Collect the facts, run the self-test and judge; nothing that is broken ends it."""
-    from dtpt.clip.loading.added import config_folder
+    from dtpt.clip.loading.names import config_folder
     from dtpt.runs.features import cache_folder, list_shards
 
     packages, extras = package_versions()

@@ -73,8 +73,7 @@ def add(
         trust: Assume that the weights are those that the listed name means.
         activation: For checkpoints without a record of the one they were trained with.
     """
-    from dtpt.clip.loading.adding import add_model
-    from dtpt.clip.loading.names import check_new_name
+    from dtpt.clip.loading.names import add_model, check_new_name
 
     added = add_model(name, path, trust=trust, activation=activation)
     if as_json:
@@ -90,8 +89,7 @@ def remove(name: str, /) -> None:
     Args:
         name: As given to `dtpt models add`.
     """
-    from dtpt.clip.loading.added import remove_model
-    from dtpt.clip.loading.names import check_new_name
+    from dtpt.clip.loading.names import check_new_name, remove_model
 
     known = check_new_name(name)
     remove_model(known)
@@ -99,10 +97,8 @@ def remove(name: str, /) -> None:
 
 
 def _rows() -> list[dict[str, Any]]:
-    from dtpt.clip.loading.added import added_models
-    from dtpt.clip.loading.catalog import catalog
     from dtpt.clip.loading.hub import cached_folder
-    from dtpt.clip.loading.names import EMBEDDED, ModelName
+    from dtpt.clip.loading.names import EMBEDDED, ModelName, added_models, catalog
 
     added = added_models()
     rows = [_embedded_row(EMBEDDED)]
@@ -128,7 +124,7 @@ def _embedded_row(name: str) -> dict[str, Any]:
 
 
 def _row(name: str, *, size: int, here: bool, source: str) -> dict[str, Any]:
-    from dtpt.clip.loading.catalog import catalog
+    from dtpt.clip.loading.names import catalog
 
     aliases = list(catalog()[name].aliases) if name in catalog() else []
     return {"name": name, "aliases": aliases, "size_bytes": size, "cached": here, "source": source}

@@ -24,7 +24,7 @@ import dtpt
 from dtpt.calibration import Promise, read_promise
 from dtpt.clip.config import Activation, Precision
 from dtpt.clip.loading import load_model
-from dtpt.clip.loading.documents import read_json
+from dtpt.clip.loading.formats import read_json
 from dtpt.clip.loading.save import save_model
 from dtpt.clip.model import Clip
 from dtpt.errors import (

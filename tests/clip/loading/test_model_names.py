@@ -2,8 +2,7 @@
 
 import pytest
 
-from dtpt.clip.loading.catalog import architecture, catalog
-from dtpt.clip.loading.names import parse_name
+from dtpt.clip.loading.names import architecture, catalog, parse_name
 from dtpt.errors import CheckpointError, DtptError, UnknownName
 
 GOOD = [

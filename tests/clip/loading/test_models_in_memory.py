@@ -45,7 +45,7 @@ def test_preprocessing_comes_from_the_model_or_the_transform(open_clip):
     theirs = build(open_clip, model_cfg("vit"))
     assumed = dtpt.from_open_clip(theirs)
     assert assumed.preprocessing == Preprocess.openai(32)
-    assert "carries no preprocess_cfg" in assumed.notes[0]
+    assert "preprocess_cfg" in assumed.notes[0]
     transform = open_clip.transform.image_transform_v2(
         open_clip.transform.PreprocessCfg(size=32, **PREPROCESS), is_train=False
     )
@@ -82,12 +82,12 @@ def test_half_precision_model_is_taken_exactly(open_clip, tmp_path):
 def test_variant_that_no_weight_shows_is_found_by_its_features(open_clip):
     theirs = build(open_clip, model_cfg("vit"))
     theirs.text_pool_type = "first"
-    with pytest.raises(CheckpointError, match="gives other text features"):
+    with pytest.raises(CheckpointError, match="text features"):
         dtpt.from_open_clip(theirs)
 
 
 def test_foreign_tower_is_refused(open_clip):
-    with pytest.raises(CheckpointError, match="it has no visual"):
+    with pytest.raises(CheckpointError, match="visual"):
         dtpt.from_open_clip(torch.nn.Linear(2, 2))
 
 
@@ -103,7 +103,7 @@ def test_transformers_model_is_the_one_of_its_folder(transformers, tmp_path, pix
     assert ours.preprocessing.std == (0.2, 0.3, 0.4)
     alone = dtpt.from_transformers(theirs)
     assert alone.preprocessing == Preprocess.openai(32)
-    assert "came without processor" in alone.notes[0]
+    assert "processor" in alone.notes[0]
 
 
 def test_processor_brings_the_tokenizer_too(transformers, tmp_path):
@@ -129,5 +129,5 @@ def test_other_transformers_model_is_refused():
     theirs = torch.nn.Linear(2, 2)
     theirs.get_text_features = theirs.forward
     theirs.config = SimpleNamespace(to_dict=lambda: {"model_type": "siglip"})
-    with pytest.raises(CheckpointError, match="is not 'clip'"):
+    with pytest.raises(CheckpointError, match="siglip"):
         dtpt.from_transformers(theirs)

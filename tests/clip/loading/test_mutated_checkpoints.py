@@ -11,9 +11,8 @@ from hostile_checkpoints import module, script, tensor
 from safetensors.torch import save, save_file
 from tiny_checkpoints import OPEN_CLIP, tiny_weights
 
-from dtpt.clip.loading.checks import skeleton
-from dtpt.clip.loading.files import open_weights
-from dtpt.clip.loading.folders import read_folder
+from dtpt.clip.loading.build import empty_model
+from dtpt.clip.loading.read import open_weights, read_folder
 from dtpt.errors import CheckpointError
 
 ODD_VALUES = [
@@ -61,7 +60,7 @@ def test_damaged_bytes_load_or_are_refused(tmp_path, intact, kind):
     for _ in range(400):
         path.write_bytes(damaged(intact[kind], rng))
         try:
-            for stored in open_weights(path).weights.values():
+            for stored in open_weights(path)[0].values():
                 stored.read()
         except CheckpointError:
             refused += 1
@@ -87,7 +86,7 @@ def test_odd_values_in_a_config_load_or_are_refused(tmp_path):
         section[last] = rng.choice(ODD_VALUES)
         (tmp_path / "open_clip_config.json").write_text(json.dumps(document))
         try:
-            skeleton(read_folder(tmp_path).description)
+            empty_model(read_folder(tmp_path))
         except CheckpointError:
             refused += 1
     assert refused > 200

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tiny_checkpoints import TEXTS, padded_ids, shake, write_json
 
 from dtpt.clip import load_model
-from dtpt.clip.loading.configs import from_open_clip
+from dtpt.clip.loading.formats import parse_open_clip
 from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import CheckpointError
 
@@ -97,7 +97,7 @@ def test_folder_of_open_clips_own_saver_loads(open_clip, tmp_path):
     assert load_model(f"local-dir:{tmp_path}").preprocessing.std == (0.2, 0.3, 0.4)
 
 
-def test_bare_model_config_loads_with_remarks(open_clip, tmp_path, pixels):
+def test_bare_model_config_loads_with_notes(open_clip, tmp_path, pixels):
     cfg = model_cfg("vit")
     theirs = build(open_clip, cfg)
     save(theirs, cfg, tmp_path)
@@ -105,10 +105,10 @@ def test_bare_model_config_loads_with_remarks(open_clip, tmp_path, pixels):
     ours = load_model(f"local-dir:{tmp_path}")
     assert max(differences(theirs, ours, pixels).values()) < LIMIT
     assert ours.preprocessing == Preprocess.openai(32)
-    assert "has no preprocess_cfg" in ours.notes[0]
+    assert "preprocess_cfg" in ours.notes[0]
     quick = load_model(f"local-dir:{tmp_path}", activation="quick_gelu")
     assert quick.config.activation == "quick_gelu"
-    assert "does not state its activation" in quick.notes[1]
+    assert "quick_gelu" in quick.notes[1]
 
 
 def test_bare_model_config_beside_a_file_decides(open_clip, tmp_path, pixels):
@@ -126,7 +126,7 @@ def test_every_plain_clip_of_open_clips_own_configs_is_accepted(open_clip):
     accepted, refused = [], {}
     for path in sorted(folder.glob("*.json")):
         try:
-            from_open_clip(json.loads(path.read_text()), origin=path.name)
+            parse_open_clip(json.loads(path.read_text()), origin=path.name)
             accepted.append(path.stem)
         except CheckpointError as error:
             refused[path.stem] = str(error)
@@ -150,9 +150,9 @@ def test_activation_changes_the_fingerprint(open_clip, tmp_path):
     [
         ("vision_cfg", {"timm_model_name": "vit_tiny"}, "timm_model_name"),
         ("vision_cfg", {"pool_type": "avg"}, "pool_type"),
-        ("vision_cfg", {"invented": 1}, "'invented' is unknown"),
+        ("vision_cfg", {"invented": 1}, "invented"),
         ("vision_cfg", {"layers": 10**9}, "layers"),
-        ("vision_cfg", {"head_width": 0}, "malformed"),
+        ("vision_cfg", {"head_width": 0}, "zero"),
         ("text_cfg", {"hf_model_name": "roberta"}, "hf_model_name"),
         ("text_cfg", {"pool_type": "last"}, "pool_type"),
         ("text_cfg", {"hf_tokenizer_name": "org/other"}, r"no tokenizer\.json"),

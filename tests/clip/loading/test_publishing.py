@@ -11,7 +11,7 @@ from test_hub_downloads import load, run
 from tiny_checkpoints import tiny_model
 
 from dtpt.clip import load_model
-from dtpt.clip.loading.publish import model_card
+from dtpt.clip.loading.hub import model_card
 from dtpt.clip.loading.save import save_model
 
 PUSH = """

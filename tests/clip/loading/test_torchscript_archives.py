@@ -73,7 +73,7 @@ def test_every_tensor_equals_torch_jit_load(tmp_path, tower, dtype):
     path = tmp_path / "model.pt"
     scripted(weights_of(tiny_model(tower), dtype)).save(str(path))
     truth = torch.jit.load(path, map_location="cpu").state_dict()
-    found = read_torchscript(path).weights
+    found, _ = read_torchscript(path)
     assert set(found) == set(truth)
     for name, tensor in truth.items():
         read = found[name].read()
@@ -122,7 +122,7 @@ def test_strided_and_shared_tensors_are_read_as_they_are(tmp_path):
     weights = {"a": base.permute(2, 0, 1), "b": base, "c": base[1, 1:], "d": torch.tensor(2.5)}
     path = tmp_path / "strided.pt"
     scripted(weights).save(str(path))
-    found = read_torchscript(path).weights
+    found, _ = read_torchscript(path)
     for name, tensor in torch.jit.load(path).state_dict().items():
         assert torch.equal(found[name].read(), tensor)
 

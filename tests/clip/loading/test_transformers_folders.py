@@ -93,19 +93,19 @@ def test_processor_config_of_the_new_generation_is_read(transformers, tmp_path):
     assert load_model(f"local-dir:{tmp_path}").preprocessing.std == (0.2, 0.3, 0.4)
 
 
-def test_missing_preprocessing_is_clips_own_with_a_remark(transformers, tmp_path):
+def test_missing_preprocessing_is_clips_own_with_a_note(transformers, tmp_path):
     save(tiny_clip(transformers), tmp_path)
     assert load_model(f"local-dir:{tmp_path}").notes == ()
     (tmp_path / "preprocessor_config.json").unlink()
     model = load_model(f"local-dir:{tmp_path}")
     assert model.preprocessing == Preprocess.openai(32)
     assert len(model.notes) == 1
-    assert f"{tmp_path} has no preprocessor_config.json" in model.notes[0]
+    assert "preprocessor_config.json" in model.notes[0]
 
 
 def test_activation_of_the_caller_counts_only_where_the_config_is_silent(transformers, tmp_path):
     save(tiny_clip(transformers), tmp_path)
-    with pytest.raises(CheckpointError, match="declares the activation 'quick_gelu', not 'gelu'"):
+    with pytest.raises(CheckpointError, match="'quick_gelu'"):
         load_model(f"local-dir:{tmp_path}", activation="gelu")
     config = json.loads((tmp_path / "config.json").read_text())
     for tower in ("text_config", "vision_config"):
@@ -114,16 +114,16 @@ def test_activation_of_the_caller_counts_only_where_the_config_is_silent(transfo
     assert load_model(f"local-dir:{tmp_path}").config.activation == "quick_gelu"
     asked = load_model(f"local-dir:{tmp_path}", activation="gelu")
     assert asked.config.activation == "gelu"
-    assert "does not state its activation; gelu was asked for" in asked.notes[-1]
+    assert "gelu" in asked.notes[-1]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "siglip"}, "is not 'clip'"),
-        ({"projection_dim": 48}, r"has shape \(64, 32\), the config asks for \(64, 48\)"),
+        ({"model_type": "siglip"}, "siglip"),
+        ({"projection_dim": 48}, r"\(64, 48\)"),
         ({"projection_dim": "many"}, "embed_dim"),
-        ({"text_config": [1]}, "no JSON object"),
+        ({"text_config": [1]}, "text_config"),
     ],
 )
 def test_config_that_does_not_fit_is_refused(transformers, tmp_path, change, message):
@@ -139,7 +139,7 @@ def test_other_end_token_than_the_tokenizers_is_refused(transformers, tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     config["text_config"]["eos_token_id"] = 5
     write_json(tmp_path / "config.json", config)
-    with pytest.raises(CheckpointError, match="read at token 5"):
+    with pytest.raises(CheckpointError, match="token 5"):
         load_model(f"local-dir:{tmp_path}")
     config["text_config"]["eos_token_id"] = 2  # old configs: the largest id, which is CLIP's end
     write_json(tmp_path / "config.json", config)

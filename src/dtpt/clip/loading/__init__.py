@@ -1,11 +1,10 @@
 """Loading of CLIP from every format that users have, without ever running a checkpoint's code.
 
-`names` says what a name means, `catalog` knows OpenAI's models, `added` those that the user named,
-`hub` downloads, `folders` and `files` find config, tokenizer, preprocessing and weights, `layouts`
-translates key names into OpenAI's, `checks` compares everything with the config before memory is
-allocated, and `load` puts a model together. `from_memory` takes models that other libraries hold,
-`save` writes our own format and `publish` uploads it. Names and hub need no torch: `dtpt models`
-stays quick.
+`names` decides what a name means, `hub` downloads and uploads, `formats` has the files, configs and
+tensor names of each format, `read` turns files and folders into one `Checkpoint` (`torchscript` for
+OpenAI's archives), `build` compares it with its config and reads the weights into a model. `memory`
+takes models that other libraries hold, `save` writes our own format. Names, formats and hub need no
+torch, so that `dtpt models` stays quick.
 """
 
 from importlib import import_module
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING
 from dtpt.clip.loading.names import ModelName, parse_name
 
 if TYPE_CHECKING:
-    from dtpt.clip.loading.from_memory import from_open_clip, from_transformers
-    from dtpt.clip.loading.load import load_model
-    from dtpt.clip.loading.publish import push_to_hub
+    from dtpt.clip.loading.build import load_model
+    from dtpt.clip.loading.hub import push_to_hub
+    from dtpt.clip.loading.memory import from_open_clip, from_transformers
 
 __all__ = [
     "ModelName",
@@ -27,16 +26,15 @@ __all__ = [
     "push_to_hub",
 ]
 
-# Imported when they are first asked for, because they import torch.
-_HOMES = {
-    "from_open_clip": "from_memory",
-    "from_transformers": "from_memory",
-    "load_model": "load",
-    "push_to_hub": "publish",
+_MODULES = {
+    "from_open_clip": "memory",
+    "from_transformers": "memory",
+    "load_model": "build",
+    "push_to_hub": "hub",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:  # imported at first use, because they import torch
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,27 +1,39 @@
-"""What a model's name means: the grammar of `load_model(name)`.
+"""What a model's name means, the models that have a name, and the names that users add. No torch.
 
 ```
 ViT-B-16/openai              a model of the catalogue (also OpenAI's own spelling, ViT-B/16)
 pocket                       the model inside the package
 my-clip                      a name that the user gave with `dtpt models add`
 hf-hub:org/repo[@revision]   a repository of the Hugging Face hub
-local-dir:PATH               a folder that transformers or open_clip saved
+local-dir:PATH               a folder that transformers, open_clip or dtpt saved
 local-file:PATH              one file: safetensors, OpenAI's TorchScript archive, a state dict
 ```
 
 A bare path is refused rather than guessed at, because `models/clip` could as well be a repository.
+Added names are kept in `models.json` in the user's config folder: `$DTPT_CONFIG`, or else `dtpt` in
+`$XDG_CONFIG_HOME`, or else `~/.config/dtpt`.
 """
 
+import json
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import Literal
 
-from dtpt.clip.loading.added import added_models
-from dtpt.clip.loading.catalog import aliases, catalog
-from dtpt.errors import CheckpointError, UnknownName, short_repr
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+
+from dtpt.clip.config import Activation, ClipConfig
+from dtpt.clip.loading.formats import read_json, section
+from dtpt.errors import CheckpointError, UnknownName, explain, os_error, short_repr
+from dtpt.files import printable, write_atomically
 
 EMBEDDED = "pocket"
 SCHEMES = "local-dir:PATH, local-file:PATH or hf-hub:org/repo[@revision]"
+FORMAT = 1
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
@@ -30,22 +42,14 @@ _DRIVE = re.compile(r"[A-Za-z]:([\\/]|$)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".json", ".ckpt")
 
-Kind = Literal["catalog", "embedded", "added", "hub", "folder", "file"]
-
 
 @dataclass(frozen=True)
 class ModelName:
-    """A parsed name.
+    """A parsed name."""
 
-    Attributes:
-        kind: where the model comes from.
-        value: the name itself, a repository id or a path, according to `kind`.
-        revision: branch, tag or commit of a hub repository; None for its default branch.
-    """
-
-    kind: Kind
-    value: str
-    revision: str | None = None
+    kind: Literal["catalog", "embedded", "added", "hub", "folder", "file"]
+    value: str  # the name itself, a repository id or a path
+    revision: str | None = None  # branch, tag or commit of a hub repository; None: its default
 
     def __str__(self) -> str:
         """Return the canonical spelling, which parses to the same name."""
@@ -55,77 +59,109 @@ class ModelName:
         return prefix + self.value
 
 
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parameters: PositiveInt
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the weights in float32: what they take in memory."""
+        return 4 * self.parameters
+
+
+class CatalogEntry(_Model):
+    """A published model."""
+
+    architecture: str  # name of a file in `architectures/`
+    repo: str  # on the Hugging Face hub
+    weights: str  # file in that repository
+    aliases: tuple[str, ...] = ()  # other spellings, OpenAI's own among them
+    torchscript_sha256: str = ""  # of OpenAI's `.pt` archive of the same model
+
+
+class AddedModel(_Model):
+    """A checkpoint on this machine with a name of the user's choice."""
+
+    path: str  # file or folder, absolute
+    fingerprint: str  # when it was added; other weights at that path are refused
+    activation: Activation | None = None  # as the user gave it
+    # "own" for a new name; for a name of the catalogue "verified" if the file is the published one,
+    # "trusted" if only the user claims so.
+    status: Literal["own", "verified", "trusted"] = "own"
+
+
+@cache
+def catalog() -> Mapping[str, CatalogEntry]:
+    """Return the published models by canonical name."""
+    text = resources.files("dtpt.clip").joinpath("catalog.json").read_text("utf-8")
+    return {name: CatalogEntry.model_validate(entry) for name, entry in json.loads(text).items()}
+
+
+@cache
+def aliases() -> Mapping[str, str]:
+    """Return the canonical name of every other spelling."""
+    return {alias: name for name, entry in catalog().items() for alias in entry.aliases}
+
+
+@cache
+def architecture(name: str) -> ClipConfig:
+    """Return the shapes and the activation that an architecture's data file declares."""
+    file = resources.files("dtpt.clip").joinpath("architectures", f"{name}.json")
+    return ClipConfig.model_validate_json(file.read_text("utf-8"))
+
+
+def published_config(name: str) -> ClipConfig | None:
+    """Return the config of a name of the catalogue; None for any other name."""
+    entry = catalog().get(name)
+    return architecture(entry.architecture) if entry else None
+
+
 def parse_name(name: str) -> ModelName:
-    """Say where the model called `name` comes from.
+    """Return where the model called `name` comes from.
 
     Raises:
         CheckpointError: a bare path, an unknown scheme or a malformed repository id.
-        UnknownName: neither in the catalogue nor embedded; the nearest names are listed.
+        UnknownName: neither in the catalogue nor added; the nearest names are listed.
 
     Example:
         >>> parse_name("ViT-B/16")
         ModelName(kind='catalog', value='ViT-B-16/openai', revision=None)
     """
     if not isinstance(name, str):
-        raise CheckpointError(f"A model's name is text such as 'pocket', not {short_repr(name)}.")
+        raise CheckpointError(f"A model's name is text such as 'pocket', got {short_repr(name)}.")
     if name == EMBEDDED:
         return ModelName("embedded", EMBEDDED)
-    known = aliases().get(name, name)
+    canonical = aliases().get(name, name)
     added = added_models()
-    if known in added:  # also a name of the catalogue for which the user has the weights here
-        return ModelName("added", known)
-    if known in catalog():
-        return ModelName("catalog", known)
+    if canonical in added:  # also a name of the catalogue whose weights the user has here
+        return ModelName("added", canonical)
+    if canonical in catalog():
+        return ModelName("catalog", canonical)
     scheme = _SCHEME.match(name)
     if scheme and not _DRIVE.match(name):
         return _parse_scheme(scheme[1], name[scheme.end() :], name=name)
     if _looks_like_path(name):
-        raise CheckpointError(f"{name!r} is a bare path. Say what it is: {SCHEMES}.")
+        raise CheckpointError(f"{name!r} is a bare path. Use {SCHEMES}.")
     spellings = [EMBEDDED, *added, *catalog(), *aliases()]
-    hint = f"`dtpt models` lists all; a model of your own is {SCHEMES}."
-    raise UnknownName("model", name, spellings, hint)
-
-
-def check_new_name(name: str) -> str:
-    """Return the canonical spelling of a name that the user may give to a checkpoint.
-
-    Raises:
-        CheckpointError: it is taken by the embedded model or reads like something else.
-
-    Example:
-        >>> check_new_name("ViT-B/16"), check_new_name("flowers/clip-v2")
-        ('ViT-B-16/openai', 'flowers/clip-v2')
-    """
-    known = aliases().get(name, name)
-    if name == EMBEDDED:
-        raise CheckpointError(f"{EMBEDDED!r} is the model inside the package. Choose another name.")
-    if not _NEW.fullmatch(known) or _looks_like_path(known):
-        raise CheckpointError(
-            f"{name!r} cannot be a model's name: take letters, digits and . _ + @ - with at most "
-            "one / in between, and no ending of a weight file."
-        )
-    return known
+    raise UnknownName("model", name, spellings, f"See `dtpt models`, or use {SCHEMES}.")
 
 
 def _parse_scheme(scheme: str, rest: str, *, name: str) -> ModelName:
-    if scheme not in ("hf-hub", "local-dir", "local-file"):
-        raise CheckpointError(f"Unknown scheme {scheme!r} in {name!r}. Use {SCHEMES}.")
     if scheme == "hf-hub":
-        return _parse_hub(rest, name=name)
+        repo, at, revision = rest.partition("@")
+        if not _REPO.fullmatch(repo) or ".." in repo:
+            raise CheckpointError(f"{name!r}: invalid repository. Use hf-hub:org/repo[@revision].")
+        if at and (not _REVISION.fullmatch(revision) or ".." in revision):
+            raise CheckpointError(
+                f"{name!r}: invalid revision {revision!r}. Use a branch, a tag or a commit."
+            )
+        return ModelName("hub", repo, revision or None)
+    if scheme not in ("local-dir", "local-file"):
+        raise CheckpointError(f"{name!r}: unknown scheme {scheme!r}. Use {SCHEMES}.")
     if not rest.strip() or "\0" in rest:
-        raise CheckpointError(f"{name!r} names no path. Write {scheme}:PATH.")
+        raise CheckpointError(f"{name!r}: the path is missing or invalid. Use {scheme}:PATH.")
     return ModelName("folder" if scheme == "local-dir" else "file", rest)
-
-
-def _parse_hub(rest: str, *, name: str) -> ModelName:
-    repo, at, revision = rest.partition("@")
-    if not _REPO.fullmatch(repo) or ".." in repo:
-        raise CheckpointError(f"{name!r} names no repository. Write hf-hub:org/repo[@revision].")
-    if at and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise CheckpointError(
-            f"{revision!r} in {name!r} is no revision. Write a branch, a tag or a commit."
-        )
-    return ModelName("hub", repo, revision or None)
 
 
 def _looks_like_path(name: str) -> bool:
@@ -137,3 +173,125 @@ def _looks_like_path(name: str) -> bool:
         or name.endswith(("/", *_WEIGHT_SUFFIXES))
         or name.count("/") > 1
     )
+
+
+def check_new_name(name: str) -> str:
+    """Return the canonical spelling of a name that the user may give to a checkpoint.
+
+    Raises:
+        CheckpointError: it is taken by the embedded model or looks like a path or scheme.
+    """
+    canonical = aliases().get(name, name)
+    if name == EMBEDDED:
+        raise CheckpointError(f"{EMBEDDED!r} is the model inside the package. Choose another name.")
+    if not _NEW.fullmatch(canonical) or _looks_like_path(canonical):
+        raise CheckpointError(
+            f"{name!r} cannot be a model's name. Use letters, digits and . _ + @ - with at most "
+            "one / in between, and no suffix of a weight file."
+        )
+    return canonical
+
+
+def config_folder() -> Path:
+    """Return the folder of the user's own settings; it need not exist."""
+    own = os.environ.get("DTPT_CONFIG")
+    shared = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(own).expanduser() if own else Path(shared).expanduser() / "dtpt"
+
+
+def added_models() -> Mapping[str, AddedModel]:
+    """Return the models that the user added, by name.
+
+    Raises:
+        CheckpointError: the file that keeps them is damaged.
+    """
+    path = config_folder() / "models.json"
+    if not os.path.lexists(path):
+        return {}
+    document, origin = read_json(path), printable(path)
+    if document.get("format") != FORMAT or "models" not in document:
+        raise CheckpointError(f"{origin} is damaged or has another format. Repair or delete it.")
+    entries = section(document, "models", origin=origin)
+    try:
+        return {name: AddedModel.model_validate(entry) for name, entry in entries.items()}
+    except ValidationError as error:
+        reason = explain(error)
+        raise CheckpointError(f"{origin} is damaged: {reason}. Repair or delete it.") from error
+
+
+def add_model(
+    name: str, path: Path, *, trust: bool = False, activation: Activation | None = None
+) -> AddedModel:
+    """Let `name` mean the checkpoint at `path` from now on.
+
+    The checkpoint is loaded once, to check it and to store its fingerprint. A name of the catalogue
+    is reserved for the weights it stands for: the published file, recognised by its sha256, or
+    weights of the same shapes that the user trusts.
+
+    Args:
+        name: a new name, or one of the catalogue.
+        path: file or folder.
+        trust: accept unverified weights for a name of the catalogue.
+        activation: for checkpoints that do not state it.
+
+    Raises:
+        CheckpointError: an invalid name, a checkpoint that does not load, or unverified weights for
+            a name of the catalogue.
+    """
+    from dtpt.clip.loading.build import assemble, read_path
+
+    canonical, path = check_new_name(name), Path(path).expanduser().absolute()
+    if printable(path) != str(path):
+        raise CheckpointError(f"{printable(path)}: this path is not UTF-8. Rename it first.")
+    checkpoint = read_path(path, activation, expected=published_config(canonical))
+    status = _status(canonical, path, trust=trust)
+    model = assemble(checkpoint, device="cpu")
+    added = AddedModel(
+        path=str(path),
+        fingerprint=model.fingerprint,
+        parameters=sum(weight.numel() for weight in model.parameters()),
+        activation=activation,
+        status=status,
+    )
+    _write({**added_models(), canonical: added})
+    return added
+
+
+def _status(name: str, path: Path, *, trust: bool) -> Literal["own", "verified", "trusted"]:
+    from dtpt.clip.loading.read import file_digest
+
+    entry = catalog().get(name)
+    if entry is None:
+        return "own"
+    if path.is_file() and file_digest(path) == entry.torchscript_sha256:
+        return "verified"
+    if trust:
+        return "trusted"
+    raise CheckpointError(
+        f"{path} has the shapes of {name}, but only OpenAI's own .pt file can be verified by its "
+        "hash. Use --trust if the weights are the published ones, or choose another name."
+    )
+
+
+def remove_model(name: str) -> None:
+    """Remove a name; the checkpoint itself stays.
+
+    Raises:
+        UnknownName: no such name was added.
+    """
+    models = dict(added_models())
+    if name not in models:
+        raise UnknownName("model", name, models, "It was not added by `dtpt models add`.")
+    del models[name]
+    _write(models)
+
+
+def _write(models: Mapping[str, AddedModel]) -> None:
+    path = config_folder() / "models.json"
+    entries = {name: model.model_dump(mode="json") for name, model in sorted(models.items())}
+    document = {"format": FORMAT, "models": entries}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
+    except OSError as error:
+        raise CheckpointError(f"{printable(path)} cannot be written: {os_error(error)}.") from error

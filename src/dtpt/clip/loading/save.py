@@ -6,9 +6,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from dtpt.clip.loading.checks import expected_weights
-from dtpt.clip.loading.configs import FORMAT_VERSION
-from dtpt.clip.loading.filenames import OWN_CONFIG
+from dtpt.clip.loading.build import model_weights
+from dtpt.clip.loading.formats import FORMAT_VERSION, OWN_CONFIG
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import CheckpointError
@@ -25,7 +24,7 @@ def save_model(
     """Write a model so that `local-dir:` loads it back.
 
     Args:
-        model: any tower, also those that no foreign format can express.
+        model: with any of our towers, also those that no foreign format can express.
         folder: made if it is missing.
         tokenizer_json: the file to store; None makes one from the model's tokenizer, or none at all
             if that is CLIP's own.
@@ -46,15 +45,13 @@ def save_model(
     }
     weights = {
         name: tensor.detach().to("cpu", dtype).contiguous()
-        for name, tensor in expected_weights(model).items()
+        for name, tensor in model_weights(model).items()
     }
     write_atomically(folder / "model.safetensors", save(weights))
-    words = tokenizer_json if tokenizer_json is not None else _own_words(model.tokenizer)
-    if words is not None:
-        write_atomically(folder / "tokenizer.json", words)
+    words = model.tokenizer
+    usual = Tokenizer.clip_default(context_length=words.context_length)
+    if tokenizer_json is None and words.fingerprint != usual.fingerprint:
+        tokenizer_json = words.to_json()
+    if tokenizer_json is not None:
+        write_atomically(folder / "tokenizer.json", tokenizer_json)
     write_atomically(folder / OWN_CONFIG, (json.dumps(document, indent=2) + "\n").encode())
-
-
-def _own_words(tokenizer: Tokenizer) -> bytes | None:
-    usual = Tokenizer.clip_default(context_length=tokenizer.context_length)
-    return None if tokenizer.fingerprint == usual.fingerprint else tokenizer.to_json()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dtpt.clip.loading.catalog import architecture, catalog
+from dtpt.clip.loading.names import architecture, catalog
 from dtpt.data.catalog import PAPER_SETS, catalog_entry
 from dtpt.report.paper.targets import PlannedRun
 

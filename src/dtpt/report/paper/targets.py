@@ -8,9 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from dtpt.clip.loading.catalog import aliases
 from dtpt.clip.loading.hub import cached_folder
-from dtpt.clip.loading.names import parse_name
+from dtpt.clip.loading.names import aliases, parse_name
 from dtpt.data import DatasetSummary, expand_names, list_datasets
 from dtpt.data.catalog import catalog_entry
 from dtpt.data.layouts import expected_paths, resolve_root

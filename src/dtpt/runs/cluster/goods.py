@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtpt.clip.config import Activation
-from dtpt.clip.loading.added import added_models
-from dtpt.clip.loading.filenames import WEIGHT_NAMES, weight_file
+from dtpt.clip.loading.formats import WEIGHT_NAMES, weight_file
 from dtpt.clip.loading.hub import cached_folder
-from dtpt.clip.loading.names import parse_name
+from dtpt.clip.loading.names import added_models, parse_name
 from dtpt.data import Sample
 from dtpt.data.dataset import FileRef, ImageRef
 from dtpt.data.wds import TarRef

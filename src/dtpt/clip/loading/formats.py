@@ -1,0 +1,412 @@
+"""The formats of CLIP checkpoints: their files, config fields, tensor names and shapes. No torch.
+
+Formats: transformers, open_clip (also a bare file of its `model_configs`), and our own folder;
+`foreign_formats.json` has the names and defaults of the first two. A setting that our towers do not
+have is refused by name. Only regular files are opened, small ones whole, up to a limit.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from pydantic import ValidationError
+
+from dtpt.clip.config import Activation, ClipConfig
+from dtpt.errors import CheckpointError, explain, os_error, short_repr
+from dtpt.files import open_regular, printable, read_limited
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_BYTES = 64 << 20  # tokenizer.json of a large multilingual model has about 30 MB
+FORMAT_VERSION = 1  # of our own folders
+CLIP_VOCABULARY = 49408  # tokens of the vocabulary that every released CLIP shares
+LARGEST_ID = "largest"  # the text feature is read at the largest token id of a text
+HEAD_WIDTH = 64  # of every attention head in OpenAI's models
+
+OWN_CONFIG = "dtpt_config.json"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
+TRANSFORMERS_CONFIG = "config.json"
+CONFIGS = (OWN_CONFIG, OPEN_CLIP_CONFIG, TRANSFORMERS_CONFIG)
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+_TOKENIZERS = ("tokenizer.json", "vocab.json", "merges.txt")
+# Safetensors come before pickles: a pickle is neither read nor downloaded where both exist.
+_SAFE = ("model.safetensors", "model.safetensors.index.json")
+_OPEN_CLIP_PICKLES = ("open_clip_pytorch_model.bin", "pytorch_model.bin")
+_WEIGHTS = {
+    OWN_CONFIG: ("model.safetensors",),
+    OPEN_CLIP_CONFIG: ("open_clip_model.safetensors", *_SAFE, *_OPEN_CLIP_PICKLES),
+    TRANSFORMERS_CONFIG: (*_SAFE, "pytorch_model.bin", "pytorch_model.bin.index.json"),
+}
+WEIGHT_NAMES = frozenset(name for names in _WEIGHTS.values() for name in names)
+
+
+# ---- files
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading, at once or not at all."""
+    try:
+        return open_regular(path)
+    except OSError as error:
+        raise CheckpointError(f"{printable(path)} cannot be read: {os_error(error)}.") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        return read_limited(path, MAX_BYTES)
+    except OSError as error:
+        raise CheckpointError(f"{printable(path)} cannot be read: {os_error(error)}.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file of at most `MAX_BYTES` holds."""
+    try:
+        value = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{printable(path)} is not valid JSON: {error}") from error
+    return section({"content": value}, "content", origin=printable(path))
+
+
+def section(document: Mapping[str, Any], name: str, *, origin: str) -> dict[str, Any]:
+    """Return an entry of a JSON document that must be an object; missing or null is empty."""
+    value = document.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        raise CheckpointError(f"{origin}: {name} must be a JSON object.")
+    return dict(value or {})
+
+
+def config_file(names: Collection[str]) -> str | None:
+    """Return the config that decides a folder's format, if there is one."""
+    return next((name for name in CONFIGS if name in names), None)
+
+
+def weight_file(names: Collection[str]) -> str | None:
+    """Return the weight file (or the index of shards) that belongs to the folder's config."""
+    config = config_file(names)
+    return next((name for name in _WEIGHTS.get(config or "", ()) if name in names), None)
+
+
+def wanted_files(names: Collection[str]) -> Sequence[str]:
+    """Return the files to fetch from a repository that holds `names`; shards by usual names."""
+    config, weights = config_file(names), weight_file(names)
+    if config is None or weights is None:
+        return []
+    wanted = [config, weights, *(n for n in (*_PROCESSORS, *_TOKENIZERS) if n in names)]
+    if weights.endswith(".index.json"):
+        stem, suffix = weights.removesuffix(".index.json").rsplit(".", 1)
+        shards = [n for n in names if n.startswith(f"{stem}-") and n.endswith(f".{suffix}")]
+        wanted += [name for name in shards if "/" not in name]
+    return wanted
+
+
+# ---- configs
+
+
+@dataclass(frozen=True)
+class ParsedConfig:
+    """What a config file declares about the towers."""
+
+    config: ClipConfig
+    end: object = None  # token id where the text feature is read, LARGEST_ID, or None: not stated
+    states_activation: bool = True  # rather than leaving it to the default of the format
+
+
+@cache
+def _foreign(library: str) -> dict[str, Any]:
+    """Return what the files of open_clip or transformers contain.
+
+    Both: the documented defaults of config fields, which files leave out. open_clip: settings that
+    must keep their neutral value in both towers or in one (null and {} are always neutral), and
+    others, which are read here or do not influence features. transformers: names of tensors.
+    """
+    text = resources.files("dtpt.clip").joinpath("foreign_formats.json").read_text("utf-8")
+    content: dict[str, Any] = json.loads(text)[library]
+    return content
+
+
+def parse_dtpt(document: Mapping[str, Any], *, origin: str) -> ParsedConfig:
+    version = document.get("format")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{origin}: format {version!r}; this dtpt reads {FORMAT_VERSION}.")
+    return ParsedConfig(build_config(section(document, "model", origin=origin), origin=origin))
+
+
+def parse_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ParsedConfig:
+    """Read the `model_cfg` of an `open_clip_config.json`, or a file of its `model_configs`."""
+    if model_cfg.get("multimodal_cfg"):
+        raise CheckpointError(f"{origin}: multimodal_cfg belongs to CoCa, which is not a CLIP.")
+    vision, text = (_open_clip_tower(model_cfg, name, origin=origin) for name in ("vision", "text"))
+    try:
+        fields = {
+            "embed_dim": model_cfg.get("embed_dim"),
+            "activation": "quick_gelu" if model_cfg.get("quick_gelu", False) else "gelu",
+            "vision": _open_clip_vision(vision),
+            "text": {
+                **{
+                    name: text[name] for name in ("context_length", "vocab_size", "layers", "heads")
+                },
+                **_open_clip_widths(text),
+            },
+        }
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise CheckpointError(f"{origin} is malformed: {error}") from error
+    pooling = text.get("pool_type", "argmax")
+    ends = {"argmax": LARGEST_ID, "eos": text.get("eos_id", 2)}
+    end = ends.get(str(pooling), f"of pool_type {pooling!r}")
+    return ParsedConfig(build_config(fields, origin=origin), end, "quick_gelu" in model_cfg)
+
+
+def _open_clip_tower(model_cfg: Mapping[str, Any], tower: str, *, origin: str) -> dict[str, Any]:
+    """Return a tower's settings with their defaults; refuse those that our towers do not have."""
+    settings, name = _foreign("open_clip"), f"{tower}_cfg"
+    stated = section(model_cfg, name, origin=origin)
+    neutral = settings["neutral"] | settings[f"neutral_{tower}"]
+    for field, value in stated.items():
+        where = f"{origin}: {name}.{field}"
+        if field not in neutral and field not in settings["other"]:
+            raise CheckpointError(f"{where} is an unknown setting.")
+        if field in neutral and value not in (None, {}, neutral[field]):
+            raise CheckpointError(f"{where}={value!r} is not a CLIP of OpenAI's kind.")
+    return {**settings[name], **stated}
+
+
+def _open_clip_vision(vision: Mapping[str, Any]) -> dict[str, Any]:
+    image_size, layers = vision["image_size"], vision["layers"]
+    widths, head_width = _open_clip_widths(vision), _number(vision, "head_width")
+    if isinstance(image_size, list):
+        image_size = image_size[0] if len(set(image_size)) == 1 else image_size
+    shape = {"image_size": image_size, "layers": layers, "width": widths["width"]}
+    if isinstance(layers, list):
+        return {"kind": "resnet", **shape, "heads": widths["width"] * 32 // head_width}
+    heads, patch_size = widths["width"] // head_width, vision["patch_size"]
+    return {"kind": "vit", **shape, **widths, "heads": heads, "patch_size": patch_size}
+
+
+def _open_clip_widths(tower: Mapping[str, Any]) -> dict[str, float]:
+    width = _number(tower, "width")
+    return {"width": width, "mlp_width": int(width * _number(tower, "mlp_ratio"))}
+
+
+def _number(values: Mapping[str, Any], name: str) -> float:
+    """Return a number to compute with; multiplying a text would repeat it without end."""
+    value = values[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} {short_repr(value)} is not a number")
+    return value
+
+
+def parse_transformers(document: Mapping[str, Any], *, origin: str) -> ParsedConfig:
+    """Read the `config.json` of a transformers `CLIPModel`."""
+    if document.get("model_type") != "clip":
+        raise CheckpointError(f"{origin}: model_type {document.get('model_type')!r} is not 'clip'.")
+    defaults, stated = _foreign("transformers"), {}
+    for name in ("text_config", "vision_config"):
+        repeated = section(document, f"{name}_dict", origin=origin)  # by old files; then it counts
+        stated[name] = section(document, name, origin=origin) | repeated
+    text, vision = ({**defaults[name], **given} for name, given in stated.items())
+    if vision["num_channels"] != 3:
+        raise CheckpointError(f"{origin}: images of {vision['num_channels']!r} channels, not 3.")
+    if text["hidden_act"] != vision["hidden_act"]:
+        both = f"{text['hidden_act']!r} (text) and {vision['hidden_act']!r} (vision)"
+        raise CheckpointError(f"{origin}: hidden_act {both}; both towers must have the same.")
+    sizes = {"image_size": vision["image_size"], "patch_size": vision["patch_size"]}
+    lengths = {"context_length": text["max_position_embeddings"], "vocab_size": text["vocab_size"]}
+    fields = {
+        "embed_dim": document.get("projection_dim", 512),
+        "activation": text["hidden_act"],
+        "vision": {"kind": "vit", **sizes, **_transformers_tower(vision)},
+        "text": {**lengths, **_transformers_tower(text)},
+    }
+    # The largest id is transformers' old rule, which configs ask for by the id 2.
+    end = LARGEST_ID if text["eos_token_id"] == 2 else text["eos_token_id"]
+    states_activation = any("hidden_act" in given for given in stated.values())
+    return ParsedConfig(build_config(fields, origin=origin), end, states_activation)
+
+
+def _transformers_tower(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "width": values["hidden_size"],
+        "layers": values["num_hidden_layers"],
+        "heads": values["num_attention_heads"],
+        "mlp_width": values["intermediate_size"],
+        "norm_eps": values["layer_norm_eps"],
+    }
+
+
+def build_config(fields: Mapping[str, Any], *, origin: str) -> ClipConfig:
+    try:
+        return ClipConfig.model_validate(fields)
+    except ValidationError as error:
+        raise CheckpointError(f"{origin}: {explain(error)}.") from error
+
+
+# ---- tensors
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor of a checkpoint: described by the file's own directory, read only when wanted."""
+
+    shape: tuple[int, ...]
+    dtype: str  # torch's name without the prefix, `float32` for example
+    read: "Callable[[], Tensor]"  # may raise CheckpointError
+
+
+Weights = Mapping[str, StoredTensor]
+
+# Not weights: counters, masks and numbers that some savers put beside them.
+_IGNORED = re.compile(
+    r"(.*\.)?(num_batches_tracked|position_ids|attn_mask)|input_resolution|context_length|vocab_size"
+)
+_BLOCK = re.compile(r"(vision|text)_model\.encoder\.layers\.(\d+)\.(.+)\.(weight|bias)")
+_QKV = re.compile(r"self_attn\.([qkv])_proj")
+
+
+def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]:
+    """Translate any known layout into OpenAI's names, which `Clip.state_dict()` has.
+
+    Only descriptions are renamed, transposed and joined; no tensor is read. What cannot be
+    translated keeps its name and is reported when weights are compared with the config.
+    """
+    kept = {name: tensor for name, tensor in weights.items() if not _IGNORED.fullmatch(name)}
+    if "vision_model.embeddings.patch_embedding.weight" in kept:
+        return _from_transformers(kept)
+    if "text.token_embedding.weight" in kept:  # open_clip's newer layout
+        kept = {name.removeprefix("text."): tensor for name, tensor in kept.items()}
+    if "visual.conv1.weight" not in kept:
+        raise CheckpointError(
+            f"{origin} has tensor names of an unknown layout ({', '.join(sorted(kept)[:3])}). "
+            "Known are OpenAI's, open_clip's and transformers' CLIP."
+        )
+    return kept
+
+
+def _from_transformers(weights: Weights) -> dict[str, StoredTensor]:
+    names, result = _foreign("transformers"), {}
+    for name, tensor in weights.items():
+        block = _BLOCK.fullmatch(name)
+        if name in names["transposed"] and len(tensor.shape) == 2:
+            result[names["transposed"][name]] = _transposed(tensor)
+        elif block and _QKV.fullmatch(block[3]):
+            result |= _join_qkv(block, weights)
+        elif block and block[3] in names["block"]:
+            result[f"{_block(block)}.{names['block'][block[3]]}.{block[4]}"] = tensor
+        else:
+            result[names["tensors"].get(name, name)] = tensor
+    return result
+
+
+def _block(match: re.Match[str]) -> str:
+    prefix = "visual." if match[1] == "vision" else ""
+    return f"{prefix}transformer.resblocks.{match[2]}"
+
+
+def _join_qkv(block: re.Match[str], weights: Weights) -> dict[str, StoredTensor]:
+    """Stack the three input projections as `in_proj_*`; an incomplete trio keeps its names."""
+    names = [_QKV.sub(f"self_attn.{letter}_proj", block[0]) for letter in "qkv"]
+    parts = [weights[name] for name in names if name in weights]
+    same = len({(part.shape[1:], part.dtype) for part in parts}) == 1
+    if len(parts) == 3 and same and all(part.shape for part in parts):
+        return {f"{_block(block)}.attn.in_proj_{block[4]}": _stacked(parts)}
+    return {block[0]: weights[block[0]]}
+
+
+def _transposed(tensor: StoredTensor) -> StoredTensor:
+    rows, columns = tensor.shape
+    return StoredTensor((columns, rows), tensor.dtype, lambda: tensor.read().T)
+
+
+def _stacked(parts: list[StoredTensor]) -> StoredTensor:
+    def read() -> "Tensor":
+        import torch
+
+        return torch.cat([part.read() for part in parts])
+
+    rows = sum(part.shape[0] for part in parts)
+    return StoredTensor((rows, *parts[0].shape[1:]), parts[0].dtype, read)
+
+
+# ---- shapes
+
+
+def infer_config(
+    weights: Weights, activation: Activation, *, origin: str, heads: tuple[int, int] | None = None
+) -> ClipConfig:
+    """Read the architecture off OpenAI's names and shapes, which show all but heads and activation.
+
+    `heads` are those of the image and of the text tower; None: OpenAI's rule of 64 dimensions each.
+    """
+    vision_heads, text_heads = heads or (None, None)
+    try:
+        tower = _vit_shape if "visual.class_embedding" in weights else _resnet_shape
+        context, width = weights["positional_embedding"].shape
+        vocab_size = weights["token_embedding.weight"].shape[0]
+        text = _transformer_shape(weights, "", width=width, heads=text_heads)
+        fields = {
+            "embed_dim": weights["text_projection"].shape[1],
+            "activation": activation,
+            "vision": tower(weights, vision_heads),
+            "text": {"context_length": context, "vocab_size": vocab_size, **text},
+        }
+    except KeyError as error:
+        raise CheckpointError(f"{origin} lacks the tensor {error.args[0]}.") from error
+    except (IndexError, ValueError) as error:
+        raise CheckpointError(f"{origin} has tensors of impossible shapes: {error}.") from error
+    return build_config(fields, origin=origin)
+
+
+def _vit_shape(weights: Weights, heads: int | None) -> dict[str, object]:
+    patch = weights["visual.conv1.weight"].shape[-1]
+    tokens, width = weights["visual.positional_embedding"].shape
+    shape = _transformer_shape(weights, "visual.", width=width, heads=heads)
+    return {"kind": "vit", "image_size": _side(tokens) * patch, "patch_size": patch, **shape}
+
+
+def _resnet_shape(weights: Weights, heads: int | None) -> dict[str, object]:
+    width = weights["visual.layer1.0.conv1.weight"].shape[0]
+    tokens = weights["visual.attnpool.positional_embedding"].shape[0]
+    return {
+        "kind": "resnet",
+        "image_size": 32 * _side(tokens),
+        "width": width,
+        "layers": [_count(weights, rf"visual\.layer{stage}\.(\d+)\..*") for stage in (1, 2, 3, 4)],
+        "heads": heads or _openai_heads(32 * width),
+    }
+
+
+def _transformer_shape(
+    weights: Weights, prefix: str, *, width: int, heads: int | None
+) -> dict[str, object]:
+    pattern = rf"{re.escape(prefix)}transformer\.resblocks\.(\d+)\..*"
+    return {
+        "width": width,
+        "layers": _count(weights, pattern),
+        "heads": heads or _openai_heads(width),
+        "mlp_width": weights[f"{prefix}transformer.resblocks.0.mlp.c_fc.weight"].shape[0],
+    }
+
+
+def _side(tokens: int) -> int:
+    """Return the side of a square grid that has one extra token."""
+    side = math.isqrt(max(tokens - 1, 0))
+    if side * side != tokens - 1:
+        raise ValueError(f"{tokens} image positions are not a square grid")
+    return side
+
+
+def _count(names: Iterable[str], pattern: str) -> int:
+    return len({match[1] for name in names if (match := re.fullmatch(pattern, name))})
+
+
+def _openai_heads(width: int) -> int:
+    if width % HEAD_WIDTH:
+        reason = f"width {width} is not a multiple of {HEAD_WIDTH}, so the heads are unknown"
+        raise ValueError(f"{reason}; put an open_clip_config.json beside the file")
+    return width // HEAD_WIDTH
