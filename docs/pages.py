@@ -33,7 +33,7 @@ MODULES = {
     "dtpt.data": "Data sets.",
     "dtpt.views": "The views of a picture.",
     "dtpt.tuning": "The engine.",
-    "dtpt.calibration": "Prediction sets, abstention, and the promise file.",
+    "dtpt.calibration": "Temperature, prediction sets, abstention, and the calibration file.",
     "dtpt.runs": "Evaluation that can be stopped and continued.",
     "dtpt.analysis": "What the paper computes beside its tables.",
     "dtpt.errors": "Everything that is raised on purpose.",

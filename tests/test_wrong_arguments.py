@@ -59,7 +59,7 @@ CALLS = {
             "augmix",
             "context",
             "settings",
-            "promise",
+            "calibration",
         )
     },
     "predict": lambda v, _, made: made.predict(v),

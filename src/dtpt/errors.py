@@ -149,8 +149,8 @@ class MetricError(DtptError):
     """Numbers from which no metric can be computed."""
 
 
-class PromiseError(DtptError):
-    """A promise that cannot be made, read or kept by what it is applied to."""
+class CalibrationError(DtptError):
+    """A calibration that cannot be fitted or read, or is for another setup."""
 
 
 class DatasetError(DtptError):

@@ -1,18 +1,24 @@
-"""What labelled pictures can carry a promise, and what is said of those that cannot."""
+"""Which labelled images allow a calibration, and which are refused."""
 
 import math
 
 import numpy as np
 import pytest
-from worlds import drawn, voted
+from simulated import drawn, voted
 
-from dtpt.calibration import Labelled, Levels, cross_fit, fit, judge, state, temperature_part
-from dtpt.calibration.abstention import least_answers, most_lenient, threshold_sequence
-from dtpt.calibration.conformal import least_pictures, score_limit
-from dtpt.calibration.fitting import temperature_of
-from dtpt.calibration.scores import aps_scores, calibrated, lac_scores
-from dtpt.calibration.words import promised, remarks
-from dtpt.errors import PromiseError
+from dtpt.calibration import LabelledPredictions, Targets, apply, cross_fit, fit
+from dtpt.calibration.calibration import notes
+from dtpt.calibration.checking import evaluate_fit
+from dtpt.calibration.conformal import (
+    aps_scores,
+    calibrated_probabilities,
+    lac_scores,
+    least_images,
+    score_limit,
+)
+from dtpt.calibration.fitting import temperature_of, temperature_part
+from dtpt.calibration.selective import least_accepted, lowest_valid_threshold, threshold_sequence
+from dtpt.errors import CalibrationError
 from dtpt.metrics import binomial_upper_bound, fit_temperature
 
 
@@ -21,71 +27,71 @@ def halves(rows):
     return rows.take(first), rows.take(~first)
 
 
-def with_answers(rows, *, right):
-    """The same probabilities, with labels that make all answers right or all wrong."""
+def relabelled(rows, *, right):
+    """The same probabilities, with labels that make all predictions right or all wrong."""
     classes = rows.log_probabilities.shape[1]
     labels = rows.predictions if right else (rows.predictions + 1) % classes
-    return Labelled(rows.log_probabilities, labels, rows.predictions)
+    return LabelledPredictions(rows.log_probabilities, labels, rows.predictions)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95, 0.99])
-def test_a_level_of_coverage_needs_so_many_pictures_and_no_more(coverage):
-    least = least_pictures(coverage)
+def test_a_coverage_needs_so_many_images_and_no_more(coverage):
+    least = least_images(coverage)
     assert least >= coverage / (1 - coverage) - 1e-9
     assert score_limit(np.arange(least) / least, coverage) == (least - 1) / least
-    with pytest.raises(PromiseError, match=f"needs at least {least} "):
+    with pytest.raises(CalibrationError, match=f" {least} "):
         score_limit(np.arange(least - 1) / least, coverage)
 
 
-def test_five_pictures_promise_nothing():
-    with pytest.raises(PromiseError, match="cannot promise a coverage of 90 %"):
-        fit(*halves(drawn(5, seed=0)), levels=Levels())
+def test_five_images_are_too_few():
+    with pytest.raises(CalibrationError, match="too few"):
+        fit(*halves(drawn(5, seed=0)), targets=Targets())
 
 
-def test_pictures_of_one_class_are_refused():
+def test_images_of_one_class_are_refused():
     rows = drawn(400, seed=0)
     same = rows.take(rows.labels == 3)
-    with pytest.raises(PromiseError, match="are of class 3"):
-        fit(*halves(same), levels=Levels())
+    with pytest.raises(CalibrationError, match="class 3"):
+        fit(*halves(same), targets=Targets())
 
 
-def test_answers_that_are_all_wrong_are_refused():
-    rows = with_answers(drawn(400, seed=0), right=False)
-    with pytest.raises(PromiseError, match="None of the 400 answers is right"):
-        fit(*halves(rows), levels=Levels())
+def test_predictions_that_are_all_wrong_are_refused():
+    rows = relabelled(drawn(400, seed=0), right=False)
+    with pytest.raises(CalibrationError, match="400"):
+        fit(*halves(rows), targets=Targets())
 
 
-def test_answers_that_are_all_right_leave_the_temperature_at_one_and_say_so():
-    rows = with_answers(drawn(400, seed=0), right=True)
-    found = fit(*halves(rows), levels=Levels())
+def test_predictions_that_are_all_right_leave_the_temperature_at_one():
+    rows = relabelled(drawn(400, seed=0), right=True)
+    found = fit(*halves(rows), targets=Targets())
     assert found.temperature == 1.0
     assert found.threshold == 0.0
     assert found.wrong == 0
-    assert any("all 100 answers for it are right" in text for text in remarks(*halves(rows)))
+    assert len(notes(*halves(rows))) == 1
+    assert notes(*halves(drawn(400, seed=0))) == ()
 
 
-def test_no_pictures_at_all_are_too_few():
+def test_an_empty_part_is_refused():
     rows = drawn(20, seed=0)
     none = rows.take(np.zeros(20, bool))
-    with pytest.raises(PromiseError, match="too few"):
-        fit(none, rows, levels=Levels())
+    with pytest.raises(CalibrationError, match="too few"):
+        fit(none, rows, targets=Targets())
 
 
-def test_a_model_that_is_too_often_wrong_gives_no_answer_and_says_so():
-    rows, levels = drawn(400, seed=0, sharpness=0.5), Levels(error=0.02)
-    found = fit(*halves(rows), levels=levels)
+def test_a_model_that_is_too_often_wrong_always_abstains():
+    rows, targets = drawn(400, seed=0, sharpness=0.5), Targets(error=0.02)
+    found = fit(*halves(rows), targets=targets)
     assert found.threshold is None
-    assert not judge(found, rows).answered.any()
-    assert math.isnan(judge(found, rows).error)
-    assert "No answer is ever given" in promised(found, levels, sets="lac", pictures=300)[1]
+    assert not evaluate_fit(found, rows).accepted.any()
+    assert math.isnan(evaluate_fit(found, rows).error)
 
 
 @pytest.mark.parametrize("name", ["coverage", "error", "confidence"])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 90.0, float("nan")])
-def test_levels_that_make_no_sense_are_refused_by_name(name, value):
-    levels = {"coverage": 0.9, "error": 0.05, "confidence": 0.95} | {name: value}
-    with pytest.raises(PromiseError, match=name):
-        Levels.checked(**levels)
+def test_targets_outside_zero_to_one_are_refused_by_name(name, value):
+    targets = {"coverage": 0.9, "error": 0.05, "confidence": 0.95} | {name: value}
+    with pytest.raises(CalibrationError, match=name):
+        Targets.checked(**targets)
 
 
 def test_the_temperature_is_that_of_the_metrics_and_undoes_overconfidence():
@@ -95,11 +101,11 @@ def test_the_temperature_is_that_of_the_metrics_and_undoes_overconfidence():
     assert found == pytest.approx(3.0, rel=0.1)
 
 
-def test_temperature_and_threshold_come_from_different_pictures():
+def test_temperature_and_threshold_come_from_different_images():
     """Labels of the second part change nothing that was decided on the first."""
     first, second = halves(drawn(800, seed=2))
-    other = with_answers(second, right=True)
-    one, two = (fit(first, part, levels=Levels()) for part in (second, other))
+    other = relabelled(second, right=True)
+    one, two = (fit(first, part, targets=Targets()) for part in (second, other))
     assert one.temperature == two.temperature
     assert one.lac > two.lac
 
@@ -113,11 +119,11 @@ def test_sets_agree_with_their_definitions():
 def test_equal_classes_enter_a_set_together_and_no_set_is_empty():
     with np.errstate(divide="ignore"):
         tied = np.log(np.array([[0.4, 0.2, 0.2, 0.2], [0.25] * 4, [1.0, 0.0, 0.0, 0.0]]))
-    found = fit(*halves(drawn(400, seed=0)), levels=Levels())
+    found = fit(*halves(drawn(400, seed=0)), targets=Targets())
     for limit in (0.0, 0.3, 0.5, 0.8, 1.0):
         numbers = found.model_copy(update={"temperature": 1.0, "lac": limit, "aps": limit})
         for kind in ("lac", "aps"):
-            members = state(numbers, tied, predictions=[0, 0, 0], sets=kind).members
+            members = apply(numbers, tied, predictions=[0, 0, 0], sets=kind).members
             assert len(set(members[0, 1:].tolist())) == 1
             assert members.sum(axis=1).min() >= 1
 
@@ -129,11 +135,11 @@ def test_thresholds_go_from_strict_to_lenient_and_end_with_everything():
     assert order[-1] == 0.0
 
 
-def test_what_passes_at_one_level_of_error_passes_at_a_larger_one():
+def test_a_larger_target_error_never_raises_the_threshold():
     for seed in range(20):
         first, second = halves(drawn(800, seed=seed, sharpness=4.0))
-        levels = [Levels(error=error) for error in (0.05, 0.1, 0.2, 0.3)]
-        found = [fit(first, second, levels=level).threshold for level in levels]
+        targets = [Targets(error=error) for error in (0.05, 0.1, 0.2, 0.3)]
+        found = [fit(first, second, targets=one).threshold for one in targets]
         values = [1.1 if value is None else value for value in found]
         assert values == sorted(values, reverse=True), found
 
@@ -141,60 +147,61 @@ def test_what_passes_at_one_level_of_error_passes_at_a_larger_one():
 def test_the_search_ends_at_the_first_failure():
     """A lenient threshold that would pass is not reached behind one that fails."""
     sure = np.repeat([0.9, 0.5, 0.1], [100, 100, 2000])
-    slips = np.zeros(2200, bool)
-    slips[100:140] = True
-    found = most_lenient(sure, slips, thresholds=np.array([0.8, 0.4, 0.0]), error=0.05, level=0.95)
-    assert found.value == 0.8
+    wrong = np.zeros(2200, bool)
+    wrong[100:140] = True
+    thresholds = np.array([0.8, 0.4, 0.0])
+    found = lowest_valid_threshold(sure, wrong, thresholds=thresholds, error=0.05, level=0.95)
+    assert found == (0.8, 100, 0, pytest.approx(1 - 0.05**0.01))
     assert binomial_upper_bound(40, 2200) < 0.05
 
 
-def test_a_threshold_that_nobody_reaches_proves_nothing():
-    found = most_lenient(
+def test_a_threshold_that_no_image_reaches_is_invalid():
+    found = lowest_valid_threshold(
         np.full(50, 0.2), np.zeros(50, bool), thresholds=np.array([0.9]), error=0.1, level=0.95
     )
-    assert found.value is None
+    assert found == (None, 0, 0, 1.0)
 
 
 @pytest.mark.parametrize(("error", "level"), [(0.05, 0.95), (0.1, 0.9), (0.01, 0.99)])
-def test_the_least_number_of_answers_is_that_of_the_exact_bound(error, level):
-    least = least_answers(error, level)
+def test_the_least_number_of_accepted_images_is_that_of_the_exact_bound(error, level):
+    least = least_accepted(error, level)
     assert binomial_upper_bound(0, least, level=level) <= error + 1e-12
     assert binomial_upper_bound(0, least - 1, level=level) > error
 
 
 def test_the_parts_are_the_same_on_every_machine():
-    ids = [f"picture/{k:04d}.png" for k in range(2000)]
+    ids = [f"image/{k:04d}.png" for k in range(2000)]
     part = temperature_part(ids)
     assert part[:12].tolist() == temperature_part(ids[:12]).tolist()
     assert 0.21 < part.mean() < 0.29
 
 
-def test_cross_fitting_judges_every_picture_once_and_none_by_itself():
+def test_cross_fitting_evaluates_every_image_once():
     rows = drawn(800, seed=3)
     ids = [str(k) for k in range(800)]
-    judged = cross_fit(rows, ids, levels=Levels(error=0.1))
-    assert len(judged.hit) == 800
-    assert judged.wrong.sum() == rows.wrong.sum()
-    assert judged.coverage == pytest.approx(0.9, abs=0.05)
-    assert judged.error <= 0.12
+    for found in cross_fit(rows, ids, targets=Targets(error=0.1)):
+        assert len(found.covered) == 800
+        assert found.wrong.sum() == rows.wrong.sum()
+        assert found.coverage == pytest.approx(0.9, abs=0.05)
+        assert found.error <= 0.12
 
 
 def test_votes_keep_their_ties_through_the_temperature():
     rows = voted(200, seed=0)
-    p = calibrated(rows.log_probabilities, 1.7)
+    p = calibrated_probabilities(rows.log_probabilities, 1.7)
     assert len(np.unique(p)) < 60
 
 
 @pytest.mark.parametrize(
     ("log_p", "labels", "predictions", "reason"),
     [
-        (np.log([[0.5, 0.5]]), [0, 1], [0], "do not belong together"),
-        (np.log([[0.5, 0.5]]), [2], [0], "A label is 2; expected 0 to 1"),
-        (np.log([[0.5, 0.5]]), [0], [-1], "A prediction is -1"),
-        ([[np.nan, 0.0]], [0], [0], "without NaN"),
-        ([0.0, 1.0], [0], [0], "pictures, classes"),
+        (np.log([[0.5, 0.5]]), [0, 1], [0], "2 labels"),
+        (np.log([[0.5, 0.5]]), [2], [0], "label is 2"),
+        (np.log([[0.5, 0.5]]), [0], [-1], "prediction is -1"),
+        ([[np.nan, 0.0]], [0], [0], "NaN"),
+        ([0.0, 1.0], [0], [0], "shape"),
     ],
 )
-def test_answers_that_make_no_sense_are_named(log_p, labels, predictions, reason):
-    with pytest.raises(PromiseError, match=reason):
-        Labelled.of(log_p, labels, predictions=predictions)
+def test_inconsistent_predictions_are_refused(log_p, labels, predictions, reason):
+    with pytest.raises(CalibrationError, match=reason):
+        LabelledPredictions.of(log_p, labels, predictions=predictions)

@@ -259,7 +259,7 @@ def test_figures_of_several_settings_say_which_is_theirs(tmp_path: Path) -> None
         for n in (1, 2)
     ]
     alone, both = (write_report(few, tmp_path / "out").report for few in (runs[:1], runs))
-    figures = (*both.figures, *both.promise_figures, *(p for c in both.parts for p in c.pictures))
+    figures = (*both.figures, *both.coverage_figures, *(p for c in both.parts for p in c.pictures))
     assert len({figure.title for figure in figures}) == len(figures)
     assert any(figure.title.endswith("“a photo of a {}.”, steps 2)") for figure in figures)
     assert not any("photo" in figure.title for figure in alone.figures)

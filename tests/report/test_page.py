@@ -81,7 +81,7 @@ def test_every_figure_has_a_title_and_words(written: WrittenReport) -> None:
     found = outline(written.page.read_text("utf-8"))
     pictures = [a for tag, a in found.attributes if tag == "svg"]
     report = written.report
-    shown = [*report.figures, *report.promise_figures, *report.parts[0].pictures]
+    shown = [*report.figures, *report.coverage_figures, *report.parts[0].pictures]
     assert len(pictures) == sum(len(figure.panel_svgs) for figure in shown) > 8
     ids = {a["id"] for _, a in found.attributes if a.get("id")}
     for attributes in pictures:
@@ -105,7 +105,7 @@ def test_report_says_what_was_run_and_how_to_run_it_again(written: WrittenReport
     names = {path.name for path in written.files}
     assert {"index.html", "card.md", "tables.md", "tables.tex", "tables.csv"} <= names
     report = written.report
-    drawn = [*report.figures, *report.promise_figures, *report.parts[0].pictures]
+    drawn = [*report.figures, *report.coverage_figures, *report.parts[0].pictures]
     assert sum(path.suffix == ".svg" for path in written.files) == len(drawn)
     card = written.card.read_text("utf-8")
     assert "## Limits" in card

@@ -6,13 +6,13 @@ from live_server import LIMITS, png, running
 from PIL import Image
 
 import dtpt
-from dtpt.calibration import Levels
+from dtpt.calibration import Targets
 from dtpt.cli.serve import serve
 from dtpt.data import load_dataset
-from dtpt.errors import PromiseError
+from dtpt.errors import CalibrationError
 from dtpt.metrics import binomial_interval
 from dtpt.runs import EvalOptions, evaluate, open_run
-from dtpt.runs.promised import one_cell, promise_of
+from dtpt.runs.calibrate import calibrate_cell, one_cell
 from dtpt.web.answering import Playground
 from dtpt.web.evidence import RunEvidence
 
@@ -47,9 +47,9 @@ def run(tiny_clip, tmp_path_factory):
 def informed(tiny_clip, run):
     sources = [RunEvidence(run)]
     with open_run(run) as opened:
-        made = promise_of(opened, one_cell(opened, "tpt"), levels=Levels(error=0.8))
+        made = calibrate_cell(opened, one_cell(opened, "tpt"), targets=Targets(error=0.8))
     playground = Playground(
-        tiny_clip, name="tiny", limits=LIMITS, evidence=sources, promises=[made]
+        tiny_clip, name="tiny", limits=LIMITS, evidence=sources, calibrations=[made]
     )
     with running(playground) as found:
         yield found
@@ -102,44 +102,44 @@ def test_another_model_has_none(make_clip, run):
         assert all(found == [] for _, found in ask(other).values())
 
 
-def promises(server, **change):
+def calibrated(server, **change):
     status, answer = server.predict(png(), {**SETTINGS, "show": ["evidence"], **change})
     assert status == 200, answer
-    return {one["method"]: one["promise"] for one in answer["answers"]}
+    return {one["method"]: one["calibrated"] for one in answer["answers"]}
 
 
-def test_a_promise_says_what_the_classifier_says_with_it(informed, tiny_clip):
-    (made,) = informed.service.playground.promises
-    expected = dtpt.Classifier(tiny_clip, CLASSES, method="tpt", views=4, promise=made).predict(
+def test_a_calibration_gives_what_the_classifier_gives_with_it(informed, tiny_clip):
+    (made,) = informed.service.playground.calibrations
+    expected = dtpt.Classifier(tiny_clip, CLASSES, method="tpt", views=4, calibration=made).predict(
         png()
     )
-    found = promises(informed)
+    found = calibrated(informed)
     assert found["zero-shot"] is None
     assert found["d-tpt"] is None
     said = found["tpt"]
     assert said["confidence"] == expected.calibrated_confidence
     assert said["prediction_set"] == list(expected.prediction_set)
-    assert said["is_answered"] is expected.is_answered
-    assert (said["pictures"], said["coverage"], said["error"]) == (120, 0.9, 0.8)
+    assert said["abstained"] is expected.abstained
+    assert (said["images"], said["coverage"], said["error"]) == (120, 0.9, 0.8)
 
 
 @pytest.mark.parametrize(
     "change",
     [{"classes": CLASSES[::-1]}, {"views": 5}, {"dropped": [2]}, {"methods": ["tpt+sals"]}],
 )
-def test_a_promise_is_silent_about_anything_else(informed, change):
-    assert set(promises(informed, **change).values()) == {None}
+def test_a_calibration_is_not_applied_to_another_setup(informed, change):
+    assert set(calibrated(informed, **change).values()) == {None}
 
 
-def test_a_promise_for_another_model_is_refused_at_the_start(informed, tmp_path):
-    (made,) = informed.service.playground.promises
-    made.save(tmp_path / "promise.json")
-    with pytest.raises(PromiseError, match=r"promise\.json is for the model tiny"):
-        serve(model="pocket", port=0, promise=[tmp_path / "promise.json"], device="cpu")
+def test_a_calibration_for_another_model_is_refused_at_the_start(informed, tmp_path):
+    (made,) = informed.service.playground.calibrations
+    made.save(tmp_path / "calibration.json")
+    with pytest.raises(CalibrationError, match=r"calibration\.json.*tiny"):
+        serve(model="pocket", port=0, calibration=[tmp_path / "calibration.json"], device="cpu")
 
 
 def test_the_server_names_its_sources(informed, server):
     about = informed.get("/v1/models")
     assert len(about["evidence"]) == 1
-    assert about["promises"][0].startswith("tpt on ")
+    assert about["calibrations"][0].startswith("tpt on ")
     assert server.get("/v1/models")["evidence"] == []

@@ -14,7 +14,7 @@ import pytest
 from live_server import Running, png, running
 
 import dtpt
-from dtpt.calibration import Basis, Fit, Levels, Promise
+from dtpt.calibration import Calibration, Fit, Provenance, Targets
 from dtpt.data.openmoji import OpenMojiRef
 from dtpt.images import open_image, pixel_digest
 from dtpt.web.answering import Playground
@@ -58,30 +58,30 @@ class Sure:
 
     names = ("made-up set",)
 
-    def about(self, subject, confidence):
-        if subject.method != "tpt":
+    def about(self, setup, confidence):
+        if setup.method != "tpt":
             return []
         share = {"least_confidence": 0.5, "most_confidence": 0.8, "low": 0.3, "high": 0.5}
         return [Evidence(source="made-up set", right=40, count=100, mean_confidence=0.62, **share)]
 
 
-def promise_about_tpt(pocket):
+def calibration_of_tpt(pocket):
     classes = class_lists()["openmoji/animals-nature"][1]
-    about = dtpt.Classifier(pocket, classes, method="tpt", views=16).subject
+    about = dtpt.Classifier(pocket, classes, method="tpt", views=16).setup
     numbers = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.999}
-    counts = {"seed": 0, "pictures": 400, "temperature_pictures": 100}
-    return Promise(
-        subject=about,
-        basis=Basis(dataset="made-up set", fingerprint="", run="", **counts),
-        levels=Levels(),
-        fit=Fit(**numbers, given=100, wrong=0, bound=0.03),
-        promised=(),
+    counts = {"seed": 0, "images": 400, "temperature_images": 100}
+    return Calibration(
+        setup=about,
+        provenance=Provenance(dataset="made-up set", fingerprint="", run="", **counts),
+        targets=Targets(),
+        fit=Fit(**numbers, accepted=100, wrong=0, bound=0.03),
+        guarantees=(),
     )
 
 
 @pytest.fixture(scope="module")
 def live(pocket) -> Iterator[Running]:
-    known = {"evidence": [Sure()], "promises": [promise_about_tpt(pocket)]}
+    known = {"evidence": [Sure()], "calibrations": [calibration_of_tpt(pocket)]}
     with running(Held(pocket, name="pocket", limits=Limits(), **known)) as found:
         yield found
 
@@ -207,7 +207,7 @@ def test_evidence_is_told_in_words_or_its_absence_is(page, answered):
     assert "40 were right (95 % interval 30 % to 50 %)" in told
     assert "The model was 62.0 % sure of them on average, more than that supports." in told
     assert "calibrated" in told
-    assert "No answer: only from a calibrated confidence of" in told
+    assert "Abstains" in told
     assert "At least 90 % of such sets hold the truth: fox" in told
     answered(lambda: take(page, png(120, 90)))
     assert "No evidence for such a picture" in page.locator("#evidence").inner_text()

@@ -1,47 +1,40 @@
-"""Promises: from calibrated scores to confidence that one can rely on.
+"""Calibration of one method on labelled images: confidence, prediction sets, abstention.
 
-On labelled pictures of one method a promise fits a temperature, prediction sets with a chosen share
-of hits, and a threshold that keeps errors among the given answers rare. NumPy only.
+Temperature scaling makes confidence honest, split conformal prediction gives sets that contain the
+true class with a chosen frequency (coverage), and selective prediction abstains below a threshold
+so that errors among the accepted predictions stay rare. `dtpt calibrate` writes them to a file.
 
->>> from dtpt.calibration import read_promise
->>> read_promise("promise.json").promised                                       # doctest: +SKIP
+>>> from dtpt.calibration import read_calibration
+>>> read_calibration("calibration.json").guarantees                             # doctest: +SKIP
 """
 
-from dtpt.calibration.fitting import Fit, Levels, SetKind, Statement, fit, state
-from dtpt.calibration.judging import (
-    Judged,
-    Splits,
-    cross_fit,
-    cross_fits,
-    judge,
-    judge_both,
-    random_splits,
-    together,
+from dtpt.calibration.calibration import (
+    CalibratedPrediction,
+    Calibration,
+    Provenance,
+    Setup,
+    as_calibration,
+    read_calibration,
 )
-from dtpt.calibration.promise import Basis, Promise, Subject, as_promise, read_promise
-from dtpt.calibration.splitting import Labelled, hash_shares, temperature_part
+from dtpt.calibration.checking import HeldOut, SplitCheck, check_splits, concatenate, cross_fit
+from dtpt.calibration.fitting import Fit, LabelledPredictions, SetKind, Targets, apply, fit
 
 __all__ = [
-    "Basis",
+    "CalibratedPrediction",
+    "Calibration",
     "Fit",
-    "Judged",
-    "Labelled",
-    "Levels",
-    "Promise",
+    "HeldOut",
+    "LabelledPredictions",
+    "Provenance",
     "SetKind",
-    "Splits",
-    "Statement",
-    "Subject",
-    "as_promise",
+    "Setup",
+    "SplitCheck",
+    "Targets",
+    "apply",
+    "as_calibration",
+    "check_splits",
+    "concatenate",
     "cross_fit",
-    "cross_fits",
     "fit",
-    "hash_shares",
-    "judge",
-    "judge_both",
-    "random_splits",
-    "read_promise",
-    "state",
-    "temperature_part",
-    "together",
+    "read_calibration",
 ]

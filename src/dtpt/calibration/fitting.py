@@ -1,270 +1,275 @@
-"""Fit a promise to labelled pictures, and say what it means for new ones."""
+"""Fit temperature, prediction sets and threshold to labelled images, and apply them to new ones."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dtpt.calibration.abstention import most_lenient, threshold_sequence
-from dtpt.calibration.conformal import score_limit
-from dtpt.calibration.scores import FloatArray, aps_scores, calibrated, lac_scores
-from dtpt.calibration.splitting import BoolArray, IntArray, Labelled
-from dtpt.errors import PromiseError, explain
+from dtpt.calibration.conformal import (
+    FloatArray,
+    Stored,
+    aps_scores,
+    as_stored,
+    calibrated_probabilities,
+    falling,
+    lac_scores,
+    score_limit,
+)
+from dtpt.calibration.selective import lowest_valid_threshold, threshold_sequence
+from dtpt.errors import CalibrationError, explain
 from dtpt.metrics import fit_temperature
 
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 SetKind = Literal["lac", "aps"]
-Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
-# Fewer pictures than this do not tell a temperature.
+# Fewer images do not determine a temperature.
 LEAST_FOR_TEMPERATURE = 10
+TEMPERATURE_FRACTION = 0.25
 
 
-class Frozen(BaseModel):
-    """A record that is stored as it is."""
+class Record(BaseModel):
+    """A part of a calibration file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Levels(Frozen):
-    """What is asked for.
+class Targets(Record):
+    """What a calibration shall guarantee."""
 
-    Attributes:
-        coverage: share of new pictures whose set holds the true class, at least.
-        error: share of wrong answers among the given ones, at most.
-        confidence: how sure the promise on errors is.
-    """
-
-    coverage: Share = 0.9
-    error: Share = 0.05
-    confidence: Share = 0.95
+    coverage: Fraction = 0.9  # of new images whose set contains the true class, at least
+    error: Fraction = 0.05  # of accepted predictions that are wrong, at most
+    confidence: Fraction = 0.95  # of the guarantee on errors
 
     @classmethod
     def checked(cls, *, coverage: float, error: float, confidence: float) -> Self:
-        """Return the levels, or say which of them makes no sense.
-
-        Example:
-            >>> Levels.checked(coverage=0.9, error=0.1, confidence=0.95).error
-            0.1
-        """
+        """Return the targets, or raise with the name of the one that is not between 0 and 1."""
         try:
             return cls(coverage=coverage, error=error, confidence=confidence)
-        except ValidationError as error_:
-            raise PromiseError(f"{explain(error_)}; use a value such as 0.9.") from None
+        except ValidationError as invalid:
+            raise CalibrationError(f"Invalid target {explain(invalid)}; use e.g. 0.9.") from None
 
 
-class Fit(Frozen):
-    """The numbers behind a promise.
-
-    Attributes:
-        temperature: divides log-probabilities before anything else.
-        lac: largest score that a LAC set lets in.
-        aps: largest score that an APS set lets in.
-        threshold: least calibrated confidence of an answer; None: no answer is ever given.
-        given: answers at or above it among the labelled pictures it was tested on.
-        wrong: those of them that are wrong.
-        bound: upper bound of the share of wrong answers among new ones.
-    """
+class Fit(Record):
+    """The fitted numbers."""
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    lac: Annotated[float, Field(ge=0, le=1)]
-    aps: Annotated[float, Field(ge=0, le=1)]
-    threshold: Annotated[float, Field(ge=0, le=1)] | None
-    given: Annotated[int, Field(ge=0)]
-    wrong: Annotated[int, Field(ge=0)]
-    bound: Annotated[float, Field(ge=0, le=1)]
+    lac: Annotated[float, Field(ge=0, le=1)]  # largest score that a LAC set admits
+    aps: Annotated[float, Field(ge=0, le=1)]  # largest score that an APS set admits
+    threshold: Annotated[float, Field(ge=0, le=1)] | None  # None: always abstain
+    accepted: Annotated[int, Field(ge=0)]  # labelled images at or above it
+    wrong: Annotated[int, Field(ge=0)]  # wrong predictions among them
+    bound: Annotated[float, Field(ge=0, le=1)]  # upper bound of the error rate on new images
+
+
+@dataclass(frozen=True)
+class LabelledPredictions:
+    """Predictions of one method on images whose class is known."""
+
+    log_probabilities: Stored  # (n, C), with the digits that runs store
+    labels: IntArray  # (n,)
+    predictions: IntArray  # (n,)
+    is_ranked: bool = False  # the classes of each row are numbered by falling probability
+
+    @classmethod
+    def of(
+        cls, log_probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, predictions: npt.ArrayLike
+    ) -> "LabelledPredictions":
+        """Check lengths and class indices."""
+        rows = as_stored(log_probabilities)
+        truth, predicted = np.asarray(labels), np.asarray(predictions)
+        if not (len(rows) == len(truth) == len(predicted)):
+            raise CalibrationError(
+                f"{len(rows)} rows of probabilities, {len(truth)} labels and {len(predicted)} "
+                "predictions; expected equal numbers."
+            )
+        for name, values in (("label", truth), ("prediction", predicted)):
+            outside = (values < 0) | (values >= rows.shape[1])
+            if outside.any():
+                value = values[outside][0]
+                raise CalibrationError(f"A {name} is {value}; expected 0 to {rows.shape[1] - 1}.")
+        return cls(rows, truth.astype(np.int64), predicted.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def wrong(self) -> BoolArray:
+        """(n,) whether the prediction is not the label."""
+        return np.not_equal(self.predictions, self.labels)
+
+    def ranked(self) -> "LabelledPredictions":
+        """Return the same predictions with the classes of each row numbered by probability.
+
+        No temperature changes that order, and no score depends on the numbering: what is fitted
+        many times is then sorted once.
+        """
+        order = falling(self.log_probabilities)  # (n, C)
+        rank = np.argsort(order, axis=1)
+        row = np.arange(len(self))
+        log_probabilities = np.take_along_axis(self.log_probabilities, order, axis=1)
+        labels, predictions = rank[row, self.labels], rank[row, self.predictions]
+        return LabelledPredictions(log_probabilities, labels, predictions, is_ranked=True)
+
+    def take(self, chosen: BoolArray | IntArray) -> "LabelledPredictions":
+        """Return some of the images."""
+        return LabelledPredictions(
+            self.log_probabilities[chosen],
+            self.labels[chosen],
+            self.predictions[chosen],
+            is_ranked=self.is_ranked,
+        )
+
+
+def hash_fractions(ids: Iterable[str], purpose: str) -> FloatArray:
+    """Return a pseudorandom number from 0 to 1 for each id, the same on every machine.
+
+    Different purposes divide the same ids independently.
+    """
+    texts = (f"dtpt {purpose}:{name}".encode() for name in ids)
+    digests = (hashlib.sha256(text).digest()[:8] for text in texts)
+    return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests], np.float64)
+
+
+def temperature_part(ids: Iterable[str]) -> BoolArray:
+    """Return which samples are for the temperature and the order of thresholds: about a quarter."""
+    return hash_fractions(ids, "temperature") < TEMPERATURE_FRACTION
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Pictures at one temperature.
+    """Images at one temperature."""
 
-    Attributes:
-        confidence: (n,) calibrated, of the predicted class.
-        lac: (n, C) scores of all classes.
-        aps: (n, C) scores of all classes.
-    """
-
-    confidence: FloatArray
-    lac: FloatArray
-    aps: FloatArray
+    confidence: FloatArray  # (n,) calibrated, of the predicted class
+    lac: FloatArray  # (n, C)
+    aps: FloatArray  # (n, C)
 
     @classmethod
     def at(
         cls,
-        log_probabilities: npt.ArrayLike,
         temperature: float,
+        log_probabilities: npt.ArrayLike,
         *,
         predictions: IntArray,
         ranked: bool = False,
     ) -> Self:
-        """Score pictures; `ranked` says that their classes stand by falling probability."""
-        p = calibrated(log_probabilities, temperature)
+        p = calibrated_probabilities(log_probabilities, temperature)
         confidence = p[np.arange(len(p)), predictions]
         return cls(confidence, lac_scores(p), aps_scores(p, ranked=ranked))
 
     @classmethod
-    def of(cls, rows: Labelled, temperature: float) -> Self:
-        """Score labelled pictures."""
-        return cls.at(
-            rows.log_probabilities,
-            temperature,
-            predictions=rows.predictions,
-            ranked=rows.is_ranked,
-        )
+    def of(cls, rows: LabelledPredictions, temperature: float) -> Self:
+        ranked, predictions = rows.is_ranked, rows.predictions
+        return cls.at(temperature, rows.log_probabilities, predictions=predictions, ranked=ranked)
 
     def take(self, chosen: IntArray) -> "Scored":
-        """Return some of the pictures."""
         return Scored(self.confidence[chosen], self.lac[chosen], self.aps[chosen])
 
 
-@dataclass(frozen=True)
-class Statement:
-    """What a promise says about n pictures.
-
-    Attributes:
-        confidence: (n,) calibrated, of the predicted class.
-        members: (n, C) whether a class is in the picture's set.
-        answered: (n,) whether an answer is given.
-    """
-
-    confidence: FloatArray
-    members: BoolArray
-    answered: BoolArray
-
-
-def fit(first: Labelled, second: Labelled, *, levels: Levels) -> Fit:
+def fit(first: LabelledPredictions, second: LabelledPredictions, *, targets: Targets) -> Fit:
     """Fit temperature and the order of thresholds on one part, sets and threshold on the other.
 
-    Args:
-        first: pictures for what must be known before the second part is looked at.
-        second: pictures that prove the promises.
-        levels: what is asked for.
-
     Raises:
-        PromiseError: the pictures cannot carry a promise; the message says why.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> logits = 6 * rng.normal(size=(2000, 4))
-        >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
-        >>> rows = Labelled.of(
-        ...     logits - np.logaddexp.reduce(logits, axis=1, keepdims=True),
-        ...     labels,
-        ...     predictions=logits.argmax(axis=1),
-        ... )
-        >>> found = fit(rows.take(np.arange(500)), rows.take(np.arange(500, 2000)), levels=Levels())
-        >>> round(found.temperature), found.threshold is not None
-        (1, True)
+        CalibrationError: the images do not allow these targets; the message gives the reason.
     """
     check_labelled(first, second)
     temperature = temperature_of(first)
     apart, tested = (Scored.of(part, temperature) for part in (first, second))
-    return fit_scored(temperature, apart.confidence, tested=tested, rows=second, levels=levels)
+    return fit_scored(temperature, apart.confidence, tested=tested, rows=second, targets=targets)
 
 
 def fit_scored(
-    temperature: float, apart: FloatArray, *, tested: Scored, rows: Labelled, levels: Levels
+    temperature: float,
+    apart: FloatArray,
+    *,
+    tested: Scored,
+    rows: LabelledPredictions,
+    targets: Targets,
 ) -> Fit:
-    """Fit sets and threshold, once the temperature is known.
-
-    Args:
-        temperature: from the first part.
-        apart: (m,) confidence of the first part.
-        tested: scores of the second part.
-        rows: the second part.
-        levels: what is asked for.
-    """
+    """Fit sets and threshold; `apart` is the confidence of the first part, `rows` the second."""
     row = np.arange(len(rows))
-    order = threshold_sequence(apart, len(rows), error=levels.error, level=levels.confidence)
-    found = most_lenient(
-        tested.confidence,
-        rows.wrong,
-        thresholds=order,
-        error=levels.error,
-        level=levels.confidence,
+    level = targets.confidence
+    thresholds = threshold_sequence(apart, len(rows), error=targets.error, level=level)
+    threshold, accepted, wrong, bound = lowest_valid_threshold(
+        tested.confidence, rows.wrong, thresholds=thresholds, error=targets.error, level=level
     )
     return Fit(
         temperature=temperature,
-        lac=score_limit(tested.lac[row, rows.labels], levels.coverage),
-        aps=score_limit(tested.aps[row, rows.labels], levels.coverage),
-        threshold=found.value,
-        given=found.given,
-        wrong=found.wrong,
-        bound=found.bound,
+        lac=score_limit(tested.lac[row, rows.labels], targets.coverage),
+        aps=score_limit(tested.aps[row, rows.labels], targets.coverage),
+        threshold=threshold,
+        accepted=accepted,
+        wrong=wrong,
+        bound=bound,
     )
 
 
-def temperature_of(rows: Labelled) -> float:
-    """Return the temperature by log-likelihood; 1 where the pictures do not tell one.
+def temperature_of(rows: LabelledPredictions) -> float:
+    """Return the temperature by maximum likelihood; 1 where the images do not determine one.
 
-    Fewer than ten pictures do not, and neither do answers that are all right or all wrong.
-
-    Example:
-        >>> temperature_of(Labelled.of(np.log([[0.8, 0.2]]), [0], predictions=[0]))
-        1.0
+    Fewer than ten images do not, and neither do predictions that are all right or all wrong.
     """
     if len(rows) < LEAST_FOR_TEMPERATURE or rows.wrong.all() or not rows.wrong.any():
         return 1.0
     return fit_temperature(rows.log_probabilities, rows.labels)
 
 
-def state(
-    found: Fit,
+def check_labelled(first: LabelledPredictions, second: LabelledPredictions) -> None:
+    """Raise for labelled images on which no guarantee can rest."""
+    count = len(first) + len(second)
+    labels = np.concatenate([first.labels, second.labels])
+    if len(second) == 0 or len(first) == 0:
+        raise CalibrationError(f"{count} labelled images are too few to calibrate on.")
+    if len(np.unique(labels)) == 1:
+        raise CalibrationError(
+            f"All {count} labelled images are of class {labels[0]}; expected several of the "
+            f"{first.log_probabilities.shape[1]} classes."
+        )
+    if first.wrong.all() and second.wrong.all():
+        raise CalibrationError(
+            f"None of the {count} predictions is right: do labels and class list match?"
+        )
+
+
+class Applied(NamedTuple):
+    """A fit applied to n images."""
+
+    confidence: FloatArray  # (n,) calibrated, of the predicted class
+    members: BoolArray  # (n, C) whether a class is in the image's set
+    abstained: BoolArray  # (n,)
+
+
+def apply(
+    fitted: Fit,
     log_probabilities: npt.ArrayLike,
     *,
     predictions: npt.ArrayLike,
     sets: SetKind = "lac",
-) -> Statement:
-    """Say what a promise means for pictures: calibrated confidence, set, answer or none.
-
-    The predicted class belongs to every set, which can only raise coverage.
-
-    Args:
-        found: the numbers behind the promise.
-        log_probabilities: (n, C) of the same method on other pictures.
-        predictions: (n,) predicted classes.
-        sets: which of the two kinds of sets.
+) -> Applied:
+    """Apply a fit to (n, C) log-probabilities of the same method and (n,) predicted classes.
 
     Example:
         >>> numbers = Fit(
-        ...     temperature=1, lac=0.75, aps=0.9, threshold=0.6, given=90, wrong=1, bound=0.05
+        ...     temperature=1, lac=0.75, aps=0.9, threshold=0.6, accepted=90, wrong=1, bound=0.05
         ... )
-        >>> said = state(numbers, np.log([[0.5, 0.3, 0.2]]), predictions=[0])
-        >>> said.members.tolist(), said.answered.tolist()
-        ([[True, True, False]], [False])
+        >>> applied = apply(numbers, np.log([[0.5, 0.3, 0.2]]), predictions=[0])
+        >>> applied.members.tolist(), applied.abstained.tolist()
+        ([[True, True, False]], [True])
     """
     chosen: IntArray = np.asarray(predictions, dtype=np.int64)
-    scored = Scored.at(log_probabilities, found.temperature, predictions=chosen)
-    return state_scored(found, scored, predictions=chosen, sets=sets)
+    scored = Scored.at(fitted.temperature, log_probabilities, predictions=chosen)
+    return apply_scored(fitted, scored, predictions=chosen, sets=sets)
 
 
-def state_scored(
-    found: Fit, scored: Scored, *, predictions: IntArray, sets: SetKind = "lac"
-) -> Statement:
-    """Do what `state` does, on scores at the promise's temperature."""
-    limit = {"lac": found.lac, "aps": found.aps}[sets]
-    members = {"lac": scored.lac, "aps": scored.aps}[sets] <= limit
-    members[np.arange(len(members)), predictions] = True
-    answered = np.zeros(len(members), np.bool_)
-    if found.threshold is not None:
-        answered = scored.confidence >= found.threshold
-    return Statement(scored.confidence, members, answered)
-
-
-def check_labelled(first: Labelled, second: Labelled) -> None:
-    """Refuse labelled pictures on which no promise can rest."""
-    count = len(first) + len(second)
-    labels = np.concatenate([first.labels, second.labels])
-    if count == 0 or len(second) == 0 or len(first) == 0:
-        raise PromiseError(f"{count} labelled pictures are too few for any promise.")
-    if len(np.unique(labels)) == 1:
-        raise PromiseError(
-            f"All {count} labelled pictures are of class {labels[0]}: a promise for "
-            f"{first.log_probabilities.shape[1]} classes cannot rest on one."
-        )
-    if first.wrong.all() and second.wrong.all():
-        raise PromiseError(
-            f"None of the {count} answers is right: labels and class list hardly belong together."
-        )
+def apply_scored(fitted: Fit, scored: Scored, *, predictions: IntArray, sets: SetKind) -> Applied:
+    """Do what `apply` does, on scores at the fitted temperature."""
+    scores, limit = (scored.lac, fitted.lac) if sets == "lac" else (scored.aps, fitted.aps)
+    members = scores <= limit
+    members[np.arange(len(members)), predictions] = True  # which can only raise coverage
+    threshold = np.inf if fitted.threshold is None else fitted.threshold
+    return Applied(scored.confidence, members, scored.confidence < threshold)

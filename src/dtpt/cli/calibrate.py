@@ -1,15 +1,30 @@
-"""`dtpt calibrate`: from labelled rows of a run to a promise about new pictures."""
+"""`dtpt calibrate`: fit a calibration to labelled rows of a run, or check it on random splits."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from dtpt.cli.check_promises import check_flags, checked, show_checked
 from dtpt.cli.flags import AsJson
-from dtpt.files import printable
+from dtpt.errors import OptionError
+from dtpt.files import printable, write_atomically
 
 if TYPE_CHECKING:
-    from dtpt.calibration import Promise
+    from dtpt.calibration import Calibration, SplitCheck, Targets
+    from dtpt.runs import Cell
+
+# Heading and key of a row of --check; fractions are printed in percent.
+COLUMNS = {
+    "coverage": "coverage",
+    "classes": "size",
+    "APS coverage": "coverage_aps",
+    "APS classes": "size_aps",
+    "accepted": "accepted",
+    "error": "error",
+    "threshold": "with_threshold",
+    "valid": "valid",
+    "held-out": "valid_held_out",
+}
 
 
 def calibrate(
@@ -27,66 +42,155 @@ def calibrate(
     figure: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Promise calibrated confidence, prediction sets and rare errors for one method and class list.
+    """Fit calibrated confidence, prediction sets and abstention for one method and class list.
 
-    Fits a temperature, prediction sets and a threshold for answers on the labelled pictures of a
-    run. `dtpt predict --calibration FILE` and `Classifier(promise=FILE)` use the file; it holds for
-    new pictures of the same kind, and for exactly this model, method and class list.
+    Fits a temperature, conformal prediction sets and an abstention threshold on the labelled images
+    of a run. `dtpt predict --calibration FILE` and `Classifier(calibration=FILE)` apply the file;
+    it holds for new images of the same kind, and for exactly this model, method and class list.
 
     Args:
         run: The run's folder (`dtpt eval`).
         method: As in the run; with its lambda (d-tpt@100000) if the run has several. With
-            +views=auto, the share of views that part of the rows chooses.
-        output: The promise file to write; without it the promise is only shown.
+            +views=auto, the fraction of views that part of the rows selects.
+        output: The calibration file to write; without it the calibration is only shown.
         dataset: Of the run, if it has several.
-        coverage: Share of new pictures whose set shall hold the true class.
-        error: Share of wrong answers, among the given ones, that is not to be exceeded.
-        confidence: With which errors are not exceeded.
+        coverage: Fraction of new images whose prediction set shall contain the true class.
+        error: Largest error rate among accepted predictions.
+        confidence: With which the error rate is not exceeded.
         sets: lac (the smallest on average) or aps (larger where the model is unsure).
         seed: Of the views, if the run has several.
-        check: Make no promise; instead divide the rows that many times at random, fit on one half,
-            judge the other. Takes several methods (comma-separated), and all sets of the run.
-        figure: With --check, draw what it shows into this .svg file.
+        check: Write nothing; instead split the rows that many times at random, fit on one half and
+            check on the other. Takes several methods (comma-separated), and all sets of the run.
+        figure: With --check, draw the result into this .svg file.
         as_json: Print JSON instead.
     """
-    from dtpt.calibration import Levels
+    from dtpt.calibration import Targets
     from dtpt.runs import open_run
-    from dtpt.runs.promised import chosen_cell, promise_of
+    from dtpt.runs.calibrate import calibrate_cell, check_cells, select_cell
 
-    check_flags(check=check, figure=figure, output=output)
-    levels = Levels.checked(coverage=coverage, error=error, confidence=confidence)
+    _check_flags(check=check, figure=figure, output=output)
+    targets = Targets.checked(coverage=coverage, error=error, confidence=confidence)
     with open_run(run) as opened:
         if check is not None:
-            found = checked(opened, method, levels=levels, splits=check, dataset=dataset, seed=seed)
-            show_checked(found, figure=figure, as_json=as_json)
-            return
-        cell, choice = chosen_cell(opened, method, dataset=dataset, seed=seed)
-        promise = promise_of(opened, cell, levels=levels, sets=sets, choice=choice)
+            names = [name.strip() for name in method.split(",")]
+            cells = check_cells(
+                opened, names, splits=check, targets=targets, dataset=dataset, seed=seed
+            )
+            checked = list(cells)
+        else:
+            cell, selection = select_cell(opened, method, dataset=dataset, seed=seed)
+            made = calibrate_cell(opened, cell, targets=targets, sets=sets, selection=selection)
+    if check is not None:
+        if not checked:
+            raise OptionError(f"{printable(run)} has no rows of {method} yet.")
+        _show_check(checked, targets, splits=check, figure=figure, as_json=as_json)
+        return
     if output is not None:
-        promise.save(output)
+        made.save(output)
     if as_json:
-        print(json.dumps(promise.document(), indent=2, ensure_ascii=False))
+        print(json.dumps(made.document(), indent=2, ensure_ascii=False))
     else:
-        _print(promise, output)
+        _print_calibration(made, output)
 
 
-def _print(promise: "Promise", output: Path | None) -> None:
-    """Print what is promised, on what it rests, and when it does not hold."""
-    basis, subject = promise.basis, promise.subject
-    rest = basis.pictures - basis.temperature_pictures
-    name = subject.method if subject.lambda_ is None else f"{subject.method}@{subject.lambda_:.10g}"
-    print(f"{name}, {subject.model}, {len(subject.classes)} classes, {basis.dataset}")
+def _check_flags(*, check: int | None, figure: Path | None, output: Path | None) -> None:
+    """Raise for flags that would be ignored, before any work."""
+    if check is None and figure is not None:
+        raise OptionError("--figure draws what --check shows: give --check SPLITS as well.")
+    if check is None:
+        return
+    if check < 1:
+        raise OptionError(f"--check is {check}; expected a number of splits, such as 1000.")
+    if output is not None:
+        raise OptionError("--check writes no calibration: drop --output, or --check.")
+    if figure is not None and figure.suffix != ".svg":
+        raise OptionError(f"--figure is {printable(figure)}; expected a name that ends in .svg.")
+
+
+def _print_calibration(made: "Calibration", output: Path | None) -> None:
+    data, setup = made.provenance, made.setup
+    rest = data.images - data.temperature_images
+    name = setup.method if setup.lambda_ is None else f"{setup.method}@{setup.lambda_:.10g}"
+    print(f"{name}, {setup.model}, {len(setup.classes)} classes, {data.dataset}")
     print(
-        f"{basis.pictures:,} labelled pictures: {basis.temperature_pictures:,} for the temperature "
-        f"({promise.fit.temperature:.3f}), {rest:,} for sets and threshold."
+        f"{data.images:,} labelled images: {data.temperature_images:,} for the temperature "
+        f"({made.fit.temperature:.3f}), {rest:,} for sets and threshold."
     )
-    if basis.choice is not None:
-        print(f"Chosen: {basis.choice}.")
-    for sentence in promise.promised:
+    if data.selection is not None:
+        print(f"Selected: {data.selection}.")
+    for sentence in made.guarantees:
         print(f"* {sentence}")
-    for remark in promise.remarks:
-        print(f"Note: {remark}")
-    print(f"If: {promise.assumption}")
-    print(f"Otherwise: {promise.otherwise}")
+    for note in made.notes:
+        print(f"Note: {note}")
+    print(f"Assumption: {made.assumption}")
+    print(f"Otherwise: {made.otherwise}")
     if output is not None:
         print(f"Written to {printable(output)}.")
+
+
+def _show_check(
+    checked: Sequence[tuple["Cell", "SplitCheck"]],
+    targets: "Targets",
+    *,
+    splits: int,
+    figure: Path | None,
+    as_json: bool,
+) -> None:
+    if figure is not None:
+        from dtpt.report.figures.coverage import coverage_figure
+        from dtpt.report.figures.svg import svg_text
+
+        drawn, _ = coverage_figure([((cell.method, cell.lambda_), one) for cell, one in checked])
+        write_atomically(figure, svg_text(drawn).encode())
+    rows = [_row(cell, one) for cell, one in checked]
+    if as_json:
+        document = {"targets": targets.model_dump(), "splits": splits, "rows": rows}
+        print(json.dumps(document, indent=2))
+    else:
+        _print_check(rows, targets, splits=splits)
+
+
+def _row(cell: "Cell", found: "SplitCheck") -> dict[str, Any]:
+    """Return means over the splits; fractions, and the error None where nothing was accepted."""
+    import numpy as np
+
+    errors = found.error[~np.isnan(found.error)]
+    return {
+        "dataset": cell.dataset,
+        "method": cell.label,
+        "coverage": float(found.coverage.mean()),
+        "size": float(found.size.mean()),
+        "coverage_aps": float(found.coverage_aps.mean()),
+        "size_aps": float(found.size_aps.mean()),
+        "accepted": float(found.acceptance.mean()),
+        "error": float(errors.mean()) if len(errors) else None,
+        "with_threshold": found.with_threshold,
+        "valid": found.valid,
+        "valid_held_out": found.valid_held_out,
+    }
+
+
+def _print_check(rows: Sequence[dict[str, Any]], targets: "Targets", *, splits: int) -> None:
+    from dtpt.cli.output import show
+    from dtpt.tables import text_table
+
+    title = f"{splits:,} random splits: fitted on one half, checked on the other"
+    texts = [[f"{row['dataset']}, {row['method']}", *_texts(row)] for row in rows]
+    show(
+        text_table(title, ("data set, method", *COLUMNS), rows=texts),
+        f"Targets: coverage {100 * targets.coverage:g} on average; error at most "
+        f"{100 * targets.error:g} in {100 * targets.confidence:g} of 100 splits. Threshold: splits "
+        "that find one. Valid: splits within the target error on all rows, the fitted half "
+        "included; held-out: on the other half alone, with its sampling noise. Splits that accept "
+        "nothing count as valid. In percent; classes per set.",
+    )
+
+
+def _texts(row: dict[str, Any]) -> list[str]:
+    def text(key: str) -> str:
+        value = row[key]
+        if value is None:
+            return "–"
+        return f"{value:.1f}" if key.startswith("size") else f"{100 * value:.1f}"
+
+    return [text(key) for key in COLUMNS.values()]

@@ -19,7 +19,7 @@ from dtpt.options import PredictOptions
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from dtpt.calibration import Promise
+    from dtpt.calibration import Calibration
     from dtpt.prediction import Classifier
     from dtpt.tables import Table
 
@@ -63,14 +63,14 @@ def predict(
         sys.exit(PARTIAL)
 
 
-def _with_calibration(options: PredictOptions) -> "tuple[PredictOptions, Promise | None]":
+def _with_calibration(options: PredictOptions) -> "tuple[PredictOptions, Calibration | None]":
     """Return the options and the calibration; options that are not given come from it."""
     if options.calibration is None:
         return options, None
-    from dtpt.calibration import read_promise
+    from dtpt.calibration import read_calibration
 
-    calibration = read_promise(options.calibration)
-    setup = calibration.subject
+    calibration = read_calibration(options.calibration)
+    setup = calibration.setup
     settings = {
         "model": setup.model,
         "precision": setup.precision,
@@ -86,10 +86,10 @@ def _with_calibration(options: PredictOptions) -> "tuple[PredictOptions, Promise
     return PredictOptions.parse(settings), calibration
 
 
-def _class_names(options: PredictOptions, calibration: "Promise | None") -> list[str]:
+def _class_names(options: PredictOptions, calibration: "Calibration | None") -> list[str]:
     path = options.classes_file
     if calibration is not None and options.classes is None and path is None:
-        return list(calibration.subject.classes)
+        return list(calibration.setup.classes)
     if (options.classes is None) == (path is None):
         raise PromptError("Give the class names once: --classes a,b,c or --classes-file FILE.")
     if path is None:
@@ -103,7 +103,7 @@ def _class_names(options: PredictOptions, calibration: "Promise | None") -> list
 
 
 def _classifier(
-    options: PredictOptions, names: Sequence[str], *, calibration: "Promise | None"
+    options: PredictOptions, names: Sequence[str], *, calibration: "Calibration | None"
 ) -> "Classifier":
     import torch
 
@@ -131,11 +131,11 @@ def _classifier(
         seed=options.seed,
         augmix=options.augmix,
         settings=options.tuning,
-        promise=calibration,
+        calibration=calibration,
     )
 
 
-def _protocol(options: PredictOptions, calibration: "Promise | None") -> str:
+def _protocol(options: PredictOptions, calibration: "Calibration | None") -> str:
     """Return the protocol that gives the method the calibration's learning rate, if one does."""
     from dtpt.methods import PROTOCOLS, resolve_method
 
@@ -143,7 +143,7 @@ def _protocol(options: PredictOptions, calibration: "Promise | None") -> str:
         return PROTOCOLS[0]
     for name in PROTOCOLS:
         method = resolve_method(options.method, lambda_=options.lambda_, protocol=name)
-        if method.learning_rate == calibration.subject.learning_rate:
+        if method.learning_rate == calibration.setup.learning_rate:
             return name
     return PROTOCOLS[0]
 
@@ -194,7 +194,7 @@ def _table(rows: Sequence[dict[str, Any]], method: str) -> "Table":
 
 
 def _label(row: dict[str, Any]) -> str:
-    return str(row["label"]) if row.get("is_answered", True) else f"abstains ({row['label']}?)"
+    return f"abstains ({row['label']}?)" if row.get("abstained") else str(row["label"])
 
 
 def _zero_shot_texts(row: dict[str, Any]) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def serve(
             device=device,
             threads=threads,
             evidence=evidence or [],
-            promises=calibration or [],
+            calibrations=calibration or [],
             limits=limits,
             access=access(host, port, names=allow_host or (), token=token),
             write=(lambda _: None) if quiet else _print_line,

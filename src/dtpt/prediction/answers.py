@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dtpt.calibration import Promise
 from dtpt.prediction.notebook import SHOWN, Bar, as_html
 
 
@@ -94,9 +93,9 @@ class Prediction(Answer):
         lambda_: weight of its regulariser; None where it has none.
         zero_shot: the same model's answer without tuning.
         remark: a warning for people, such as that the picture is not of the model's kind.
-        calibrated_confidence: what a promise makes of the confidence; None without a promise.
-        prediction_set: the classes that a promise does not rule out, the most probable first.
-        is_answered: whether the promise on errors covers this answer.
+        calibrated_confidence: after temperature scaling; None without a calibration.
+        prediction_set: classes of the conformal prediction set, the most probable first.
+        abstained: whether the confidence is below the calibrated threshold.
         kept: the views that were tuned on; None unless `predict(..., keep_views=True)`.
     """
 
@@ -106,14 +105,14 @@ class Prediction(Answer):
     remark: str | None = None
     calibrated_confidence: float | None = None
     prediction_set: tuple[str, ...] | None = None
-    is_answered: bool | None = None
+    abstained: bool | None = None
     kept: KeptViews | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction as plain data for JSON or a table; numbers are fractions.
 
         Probabilities come by class name, or as a list where two classes have one name. What a
-        promise says is in it only where there is one.
+        calibration adds is in it only where there is one.
 
         Example:
             >>> answer = Answer.read(torch.tensor([0.25, 0.75]), ["cat", "dog"])
@@ -134,16 +133,16 @@ class Prediction(Answer):
                 "confidence": self.zero_shot.confidence,
             },
             "remark": self.remark,
-            **self._promised(),
+            **self._calibrated(),
             "probabilities": dict(zip(self.classes, numbers, strict=True)) if unique else numbers,
         }
 
-    def _promised(self) -> dict[str, Any]:
+    def _calibrated(self) -> dict[str, Any]:
         if self.prediction_set is None:
             return {}
         return {
             "calibrated_confidence": self.calibrated_confidence,
-            "is_answered": self.is_answered,
+            "abstained": self.abstained,
             "prediction_set": list(self.prediction_set),
         }
 
@@ -162,27 +161,6 @@ class Prediction(Answer):
         ]
         sheet = None if self.kept is None else self.kept.sheet
         return as_html(bars, method=self.method, remark=self.remark, sheet=sheet)
-
-
-def promised_about(
-    promise: Promise, logits: Tensor, *, index: int
-) -> tuple[float, tuple[int, ...], bool]:
-    """Say what a promise makes of one answer of its own subject (see `Promise.check`).
-
-    Args:
-        promise: about the method and class list that answered.
-        logits: (C,) behind the answer.
-        index: the class that was answered.
-
-    Returns:
-        The calibrated confidence, the classes of the set with the most probable first, and whether
-        the promise on errors covers the answer.
-    """
-    logs = torch.log_softmax(logits.cpu().double(), dim=-1).numpy()  # (C,)
-    said = promise.state(logs[None], predictions=[index])
-    order = np.argsort(-logs, kind="stable")
-    members = tuple(int(k) for k in order if said.members[0, k])
-    return float(said.confidence[0]), members, bool(said.answered[0])
 
 
 def _sure(answer: Answer) -> str:

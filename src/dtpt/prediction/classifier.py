@@ -9,7 +9,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from dtpt.calibration import Promise, Subject, as_promise
+from dtpt.calibration import Calibration, Setup, as_calibration
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
 from dtpt.errors import ImageError, OptionError
@@ -18,7 +18,7 @@ from dtpt.images import ImageSource
 from dtpt.methods import Method, ResolvedMethod, resolve_method
 from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
-from dtpt.prediction.answers import Answer, KeptViews, Prediction, promised_about
+from dtpt.prediction.answers import Answer, KeptViews, Prediction
 from dtpt.prediction.arguments import check_prompts, class_names, view_recipe, whole_number
 from dtpt.prediction.batches import (
     Answers,
@@ -60,11 +60,11 @@ class Classifier:
         augmix: whether the random views go through AugMix.
         context: (n, W) initial context instead of the template's words.
         settings: optimiser and selection of confident views.
-        promise: what `dtpt calibrate` made for exactly this model, method and class list, or its
-            file; predictions then have a calibrated confidence, a set, and are answered or not.
+        calibration: what `dtpt calibrate` fitted for exactly this model, method and class list, or
+            its file; predictions then have a calibrated confidence, a prediction set, and abstain.
 
     Raises:
-        PromiseError: the promise is for something else, or its file is damaged.
+        CalibrationError: the calibration is for another setup, or its file is damaged.
         PromptError: fewer than two classes, or a prompt that cannot be made.
         MethodError: an unknown method, or a number that makes no sense.
 
@@ -88,7 +88,7 @@ class Classifier:
         augmix: bool = True,
         context: Tensor | None = None,
         settings: TuningSettings | None = None,
-        promise: Promise | AnyPath | None = None,
+        calibration: Calibration | AnyPath | None = None,
     ) -> None:
         self._assemble(
             Parts(
@@ -100,7 +100,7 @@ class Classifier:
                 seed=whole_number(seed, "seed"),
                 settings=checked_settings(settings),
                 context=context,
-                promise=None if promise is None else as_promise(promise),
+                calibration=None if calibration is None else as_calibration(calibration),
             )
         )
 
@@ -118,14 +118,14 @@ class Classifier:
             parts.model, prompts, settings=parts.settings, text_features=parts.text_features
         )
         self._context = None if parts.context is None else context_digest(parts.context)
-        self.promise = parts.promise
-        if self.promise is not None:
-            self.promise.check(self.subject)
+        self.calibration = parts.calibration
+        if self.calibration is not None:
+            self.calibration.check(self.setup)
 
     @property
-    def subject(self) -> Subject:
-        """Everything that decides a probability: what a promise must be about."""
-        return Subject(
+    def setup(self) -> Setup:
+        """Everything that decides a probability: what a calibration must be for."""
+        return Setup(
             model="",
             fingerprint=self.model.fingerprint,
             precision=self.model.precision,
@@ -168,7 +168,7 @@ class Classifier:
             seed=self.seed,
             settings=self.tuner.settings,
             context=None if self._context is None else prompts.context,
-            promise=self.promise,
+            calibration=self.calibration,
             text_features=self.tuner.initial_text_features,
         )
         save_parts(parts, folder, weights=weights)
@@ -299,7 +299,7 @@ class Classifier:
     def tune(self, view_features: Tensor) -> Prediction:
         """Tune on features (N, D) that the caller brings; row 0 is what is predicted."""
         (outcome,) = self.tuner.predict(view_features, [self.method])
-        return self._promised(self._prediction(outcome), outcome)
+        return self._calibrated(self._prediction(outcome), outcome)
 
     @property
     def _view_maker(self) -> ViewMaker:
@@ -339,18 +339,15 @@ class Classifier:
             zero_shot=Answer.read(zero_shot, self.classes),
         )
 
-    def _promised(self, prediction: Prediction, outcome: Outcome) -> Prediction:
-        """Add what the promise, if there is one, says about a prediction."""
-        if self.promise is None:
+    def _calibrated(self, prediction: Prediction, outcome: Outcome) -> Prediction:
+        if self.calibration is None:
             return prediction
-        confidence, members, answered = promised_about(
-            self.promise, outcome.logits, index=prediction.index
-        )
+        calibrated = self.calibration.apply_one(outcome.logits, index=prediction.index)
         return replace(
             prediction,
-            calibrated_confidence=confidence,
-            prediction_set=tuple(self.classes[k] for k in members),
-            is_answered=answered,
+            calibrated_confidence=calibrated.confidence,
+            prediction_set=tuple(self.classes[k] for k in calibrated.prediction_set),
+            abstained=calibrated.abstained,
         )
 
 

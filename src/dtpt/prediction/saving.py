@@ -2,7 +2,7 @@
 
     classifier.json          classes, template, method, views, settings, and which model
     classifier.safetensors   the text features of the classes, and a context that is not words
-    promise.json             the promise, if there is one, as `dtpt calibrate` writes it
+    calibration.json         the calibration, if there is one, as `dtpt calibrate` writes it
     model/                   the weights, if they were asked for, as `save_model` writes them
 
 The text features are why loading is fast: the text tower does not run. Without its weights the
@@ -21,7 +21,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 import dtpt
-from dtpt.calibration import Promise, read_promise
+from dtpt.calibration import Calibration, read_calibration
 from dtpt.clip.config import Activation, Precision
 from dtpt.clip.loading import load_model
 from dtpt.clip.loading.formats import read_json
@@ -44,7 +44,7 @@ from dtpt.views.recipe import ViewRecipe
 FORMAT = 1
 DOCUMENT = "classifier.json"
 TENSORS = "classifier.safetensors"
-PROMISE = "promise.json"
+CALIBRATION = "calibration.json"
 WEIGHTS = "model"
 MOST_TENSOR_BYTES = 1 << 30  # 20,000 classes of 1,024 numbers have 80 MB
 
@@ -63,7 +63,7 @@ class Parts:
         settings: of the tuning.
         context: (n, W) initial context; None for the template's words.
         text_features: (C, D) at the initial context; None where they are to be computed.
-        promise: what its predictions promise; None for nothing.
+        calibration: applied to its predictions; None for nothing.
     """
 
     model: Clip
@@ -75,7 +75,7 @@ class Parts:
     settings: TuningSettings
     context: Tensor | None = None
     text_features: Tensor | None = None
-    promise: Promise | None = None
+    calibration: Calibration | None = None
 
 
 class _Record(BaseModel):
@@ -112,7 +112,7 @@ class SavedClassifier(_Record):
     seed: int
     settings: TuningSettings
     model: SavedModel
-    promise: bool
+    calibration: bool
     tensors: str
 
 
@@ -137,8 +137,8 @@ def save_parts(parts: Parts, folder: AnyPath, *, weights: bool = False) -> None:
         home.mkdir(parents=True, exist_ok=True)
         if weights:
             save_model(parts.model, home / WEIGHTS)
-        if parts.promise is not None:
-            parts.promise.save(home / PROMISE)
+        if parts.calibration is not None:
+            parts.calibration.save(home / CALIBRATION)
         write_atomically(home / TENSORS, tensors)
         write_atomically(home / DOCUMENT, (document.model_dump_json(indent=2) + "\n").encode())
     except OSError as error:
@@ -157,7 +157,7 @@ def load_parts(folder: AnyPath, model: Clip | None = None, *, device: str = "aut
     Raises:
         CheckpointError: a file is missing or damaged, was written by a newer version, or the model
             is another one.
-        PromiseError: the promise is damaged.
+        CalibrationError: the calibration is damaged.
     """
     home = as_path(folder, "folder")
     saved = _read_document(home)
@@ -182,7 +182,7 @@ def load_parts(folder: AnyPath, model: Clip | None = None, *, device: str = "aut
         settings=saved.settings,
         context=tensors.get("context"),
         text_features=tensors["text_features"].to(model.log_logit_scale) if is_same else None,
-        promise=read_promise(home / PROMISE) if saved.promise else None,
+        calibration=read_calibration(home / CALIBRATION) if saved.calibration else None,
     )
 
 
@@ -211,7 +211,7 @@ def _describe(parts: Parts, digest: str, *, weights: bool) -> SavedClassifier:
             activation=model.config.activation,
             weights=weights,
         ),
-        promise=parts.promise is not None,
+        calibration=parts.calibration is not None,
         tensors=digest,
     )
 

@@ -12,12 +12,12 @@ from dtpt.machine import package_version
 from dtpt.methods import method_title
 from dtpt.report.chosen_weights import CHOICE_WORDS
 from dtpt.report.comparison import FamilyComparison, Resampling, compare_conditions
+from dtpt.report.coverage import CoverageReport, coverage_report
 from dtpt.report.figures.analysis_figures import analysis_figures
 from dtpt.report.figures.captioned import CaptionedFigure
 from dtpt.report.figures.pooled_reliability import pooled_reliability
 from dtpt.report.figures.run_figures import run_figures
 from dtpt.report.gathering.scored_cells import Condition, Gathered
-from dtpt.report.kept_promises import PromiseReport, promise_report
 from dtpt.report.mistakes import Mistake, mistaken_contenders, shown_method, worst_mistakes
 from dtpt.report.recorded.schema import Record
 from dtpt.report.repeat_commands import report_command, row_command, run_command
@@ -43,7 +43,7 @@ class ConditionReport:
         means: Tables of means, one per family.
         sets: (family, one table per metric) over the sets.
         figures: Of its runs.
-        promises: Whether promises fitted on one half of a set hold on the other.
+        coverage: Coverage check: calibrated on one half of each set, checked on the other.
         mistakes: The most confident ones.
         mistakes_of: Method and λ they belong to, in words.
         rows: (row title, command) of each row of the tables of means.
@@ -58,7 +58,7 @@ class ConditionReport:
     means: tuple[Table, ...]
     sets: tuple[tuple[str, tuple[Table, ...]], ...]
     figures: tuple[CaptionedFigure, ...]
-    promises: PromiseReport
+    coverage: CoverageReport
     mistakes: tuple[Mistake, ...]
     mistakes_of: str
     rows: tuple[tuple[str, str], ...]
@@ -97,9 +97,9 @@ class Report:
     recorded: Record | None = None
 
     @property
-    def promise_figures(self) -> tuple[CaptionedFigure, ...]:
-        """Those of promises, of all parts."""
-        return tuple(figure for part in self.parts for figure in part.promises.figures)
+    def coverage_figures(self) -> tuple[CaptionedFigure, ...]:
+        """Those of coverage checks, of all parts."""
+        return tuple(figure for part in self.parts for figure in part.coverage.figures)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -204,7 +204,7 @@ def _part(
         family_table(condition, f, key=f"{prefix}{f}", draws=draws, intervals=intervals)
         for f in condition.families
     )
-    promises = promise_report(condition, prefix=prefix)
+    coverage = coverage_report(condition, prefix=prefix)
     told = partial(_told_apart, title=condition.title if prefix else "")
     keys = {one: f"{prefix}pooled-{place}" for place, one in enumerate(comparisons, start=1)}
     return ConditionReport(
@@ -221,7 +221,7 @@ def _part(
         means=means,
         sets=_set_tables(condition, prefix=prefix, draws=draws, intervals=intervals),
         figures=told(run_figures(condition, means, prefix=prefix)),
-        promises=replace(promises, figures=told(promises.figures)),
+        coverage=replace(coverage, figures=told(coverage.figures)),
         mistakes=tuple(worst_mistakes(condition, data_root=data_root)),
         mistakes_of=_mistakes_of(condition),
         rows=tuple(

@@ -97,7 +97,7 @@ def _files(report: Report) -> dict[str, bytes]:
         "tables.csv": csv_text(tables).encode(),
     }
     pictures = [figure for part in report.parts for figure in part.pictures]
-    drawn = [*pictures, *report.figures, *report.promise_figures, *report.analysis_figures]
+    drawn = [*pictures, *report.figures, *report.coverage_figures, *report.analysis_figures]
     for figure in drawn:
         files[f"figures/{figure.key}.svg"] = figure.svg.encode()
     return files

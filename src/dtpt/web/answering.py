@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dtpt.calibration import Promise, Subject
+from dtpt.calibration import Calibration, Setup
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.images import open_image, pixel_digest
@@ -30,17 +30,17 @@ from dtpt.tuning import Episode, Outcome, Tuner, TuningSettings, views_needed
 from dtpt.views import ViewRecipe, contact_sheet, make_views
 from dtpt.web.cache import BoundedCache, own_pages
 from dtpt.web.commands import commands
-from dtpt.web.evidence import EvidenceSource, promised
+from dtpt.web.evidence import EvidenceSource, calibrated
 from dtpt.web.limits import Limits, check_picture, check_settings
 from dtpt.web.refusals import Refusal
 from dtpt.web.schemas import (
+    Calibrated,
     Choice,
     Evidence,
     MethodAnswer,
     Picture,
     PredictAnswer,
     PredictSettings,
-    Promised,
     View,
 )
 from dtpt.web.words import moved_words
@@ -83,7 +83,7 @@ class _Known(TypedDict):
     """The parts of an answer that tell how far it can be trusted."""
 
     evidence: list[Evidence] | None
-    promise: Promised | None
+    calibrated: Calibrated | None
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Playground:
         name: as given to `load_model`.
         limits: of requests and of memory.
         evidence: what is known about answers of some confidence.
-        promises: calibrated confidence, sets and answers for what they are about.
+        calibrations: applied to predictions of their setup.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class Playground:
         name: str,
         limits: Limits,
         evidence: Sequence[EvidenceSource] = (),
-        promises: Sequence[Promise] = (),
+        calibrations: Sequence[Calibration] = (),
     ) -> None:
         self.model = model
         self.name = name
         self.limits = limits
         self.evidence = tuple(evidence)
-        self.promises = tuple(promises)
+        self.calibrations = tuple(calibrations)
         self.seen: BoundedCache[str, Seen] = BoundedCache(most=limits.cache_bytes)
         self._tuners: BoundedCache[str, Tuner] = BoundedCache(most=limits.class_lists)
 
@@ -259,19 +259,19 @@ class Playground:
         """Ask the sources; they know nothing of other views or of pictures of another kind."""
         settings = question.settings
         if not question.wants("evidence"):
-            return {"evidence": None, "promise": None}
+            return {"evidence": None, "calibrated": None}
         if settings.dropped or seen.remark:
-            return {"evidence": [], "promise": None}
-        subject = self._subject(question, outcome, prompts=prompts)
+            return {"evidence": [], "calibrated": None}
+        setup = self._setup(question, outcome, prompts=prompts)
         confidence = float(outcome.probabilities.max())
-        said = [one for source in self.evidence for one in source.about(subject, confidence)]
-        promise = promised(self.promises, subject, outcome=outcome, classes=settings.classes)
-        return {"evidence": said, "promise": promise}
+        said = [one for source in self.evidence for one in source.about(setup, confidence)]
+        made = calibrated(self.calibrations, setup, outcome=outcome, classes=settings.classes)
+        return {"evidence": said, "calibrated": made}
 
-    def _subject(self, question: _Question, outcome: Outcome, *, prompts: PromptSet) -> Subject:
-        """Return what an answer is about, as a `Classifier` of the same settings would."""
+    def _setup(self, question: _Question, outcome: Outcome, *, prompts: PromptSet) -> Setup:
+        """Return the setup, as a `Classifier` of the same settings would."""
         recipe = question.recipe.model_copy(update={"count": question.settings.views})
-        return Subject(
+        return Setup(
             model=self.name,
             fingerprint=self.model.fingerprint,
             precision=self.model.precision,

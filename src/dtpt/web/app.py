@@ -278,9 +278,9 @@ def describe(playground: Playground) -> ServerOut:
         models=[record],
         limits=playground.limits.model_dump(),
         evidence=[name for source in playground.evidence for name in source.names],
-        promises=[
-            f"{promise.subject.method} on {promise.basis.dataset}"
-            for promise in playground.promises
+        calibrations=[
+            f"{calibration.setup.method} on {calibration.provenance.dataset}"
+            for calibration in playground.calibrations
         ],
     )
 

@@ -1,6 +1,6 @@
-"""What is known about an answer: how others of its confidence turned out, and what is promised.
+"""Evidence about a prediction: accuracy at similar confidence in stored runs, and calibrations.
 
-Both hold only for the very same subject: model, method, weight, class list, prompt, views, tuning.
+Both hold only for the same setup: model, method, λ, class list, prompt, views, tuning.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.calibration import Promise, Subject
+from dtpt.calibration import Calibration, Setup
 from dtpt.metrics import binomial_interval
-from dtpt.prediction.answers import promised_about
 from dtpt.runs import open_run
-from dtpt.runs.promised import subject_of
+from dtpt.runs.calibrate import setup_of
 from dtpt.tuning import Outcome
-from dtpt.web.schemas import Evidence, Promised
+from dtpt.web.schemas import Calibrated, Evidence
 
-NEAREST = 100  # answers that a statement is made of
+NEAREST = 100  # predictions behind one piece of evidence
 LEAST = 30  # fewer say too little
 
 
@@ -31,7 +30,7 @@ class EvidenceSource(Protocol):
         """What it knows about, for people."""
         ...
 
-    def about(self, subject: Subject, confidence: float) -> list[Evidence]:
+    def about(self, setup: Setup, confidence: float) -> list[Evidence]:
         """Return what is known about an answer; nothing if nothing fits."""
         ...
 
@@ -41,7 +40,7 @@ class _Answers:
     """The answers of one method on one data set of a run."""
 
     dataset: str
-    subject: Subject
+    setup: Setup
     confidence: npt.NDArray[np.float64]
     correct: npt.NDArray[np.bool_]
 
@@ -62,7 +61,7 @@ class RunEvidence:
         with open_run(path) as run:
             first = [cell for cell in run.cells if cell.seed == run.spec.seeds[0]]
             self._answers = [
-                _Answers(cell.dataset, subject_of(run, cell), rows.confidence, rows.correct)
+                _Answers(cell.dataset, setup_of(run, cell), rows.confidence, rows.correct)
                 for cell in first
                 for rows in (run.rows_of(cell),)
             ]
@@ -72,22 +71,22 @@ class RunEvidence:
         """The run's data sets."""
         return tuple(dict.fromkeys(answers.dataset for answers in self._answers))
 
-    def about(self, subject: Subject, confidence: float) -> list[Evidence]:
+    def about(self, setup: Setup, confidence: float) -> list[Evidence]:
         """Return one statement per data set that was answered in the same way."""
         return [
             _near(answers, confidence)
             for answers in self._answers
-            if len(answers.confidence) >= LEAST and _same(answers.subject, subject)
+            if len(answers.confidence) >= LEAST and _same(answers.setup, setup)
         ]
 
 
-def _same(first: Subject, second: Subject) -> bool:
+def _same(first: Setup, second: Setup) -> bool:
     """Tell whether answers compare; the order of the classes does not matter."""
     return not _by_name(first).differences(_by_name(second))
 
 
-def _by_name(subject: Subject) -> Subject:
-    return subject.model_copy(update={"classes": tuple(sorted(subject.classes))})
+def _by_name(setup: Setup) -> Setup:
+    return setup.model_copy(update={"classes": tuple(sorted(setup.classes))})
 
 
 def _near(answers: _Answers, confidence: float) -> Evidence:
@@ -109,25 +108,25 @@ def _near(answers: _Answers, confidence: float) -> Evidence:
     )
 
 
-def promised(
-    promises: Sequence[Promise], subject: Subject, *, outcome: Outcome, classes: Sequence[str]
-) -> Promised | None:
-    """Return what the first promise that is about this subject says; None if none is."""
-    for promise in promises:
-        if promise.subject.differences(subject):
+def calibrated(
+    calibrations: Sequence[Calibration], setup: Setup, *, outcome: Outcome, classes: Sequence[str]
+) -> Calibrated | None:
+    """Apply the first calibration that is for this setup; None if none is."""
+    for calibration in calibrations:
+        if calibration.setup.differences(setup):
             continue
         index = int(outcome.probabilities.argmax())
-        confidence, members, answered = promised_about(promise, outcome.logits, index=index)
-        return Promised(
-            source=promise.basis.dataset,
-            pictures=promise.basis.pictures,
-            confidence=confidence,
-            prediction_set=[classes[k] for k in members],
-            is_answered=answered,
-            coverage=promise.levels.coverage,
-            error=promise.levels.error,
-            level=promise.levels.confidence,
-            threshold=promise.fit.threshold,
-            assumption=promise.assumption,
+        applied = calibration.apply_one(outcome.logits, index=index)
+        return Calibrated(
+            source=calibration.provenance.dataset,
+            images=calibration.provenance.images,
+            confidence=applied.confidence,
+            prediction_set=[classes[k] for k in applied.prediction_set],
+            abstained=applied.abstained,
+            coverage=calibration.targets.coverage,
+            error=calibration.targets.error,
+            level=calibration.targets.confidence,
+            threshold=calibration.fit.threshold,
+            assumption=calibration.assumption,
         )
     return None

@@ -61,19 +61,19 @@ class Evidence(_Record):
     high: float
 
 
-class Promised(_Record):
-    """What a promise says about an answer: see `dtpt calibrate`."""
+class Calibrated(_Record):
+    """A prediction after calibration: see `dtpt calibrate`."""
 
-    source: Annotated[str, Field(description="The data set that it rests on.")]
-    pictures: Annotated[int, Field(description="Labelled pictures that it rests on.")]
-    confidence: Annotated[float, Field(description="Calibrated, of the answer.")]
-    prediction_set: Annotated[list[str], Field(description="Classes that are not ruled out.")]
-    is_answered: Annotated[bool, Field(description="Whether the promise on errors covers it.")]
-    coverage: Annotated[float, Field(description="Share of sets that hold the truth, at least.")]
-    error: Annotated[float, Field(description="Share of wrong ones among the answers given.")]
-    level: Annotated[float, Field(description="How sure the promise on errors is.")]
-    threshold: Annotated[float | None, Field(description="Least confidence of an answer.")]
-    assumption: Annotated[str, Field(description="Under which all of it holds.")]
+    source: Annotated[str, Field(description="Data set of the labelled images.")]
+    images: Annotated[int, Field(description="Labelled images behind the calibration.")]
+    confidence: Annotated[float, Field(description="Calibrated, of the predicted class.")]
+    prediction_set: Annotated[list[str], Field(description="Classes, the most probable first.")]
+    abstained: Annotated[bool, Field(description="Whether the guarantee on errors excludes it.")]
+    coverage: Annotated[float, Field(description="Target: sets that contain the true class.")]
+    error: Annotated[float, Field(description="Target: error rate of accepted predictions.")]
+    level: Annotated[float, Field(description="Confidence of the guarantee on errors.")]
+    threshold: Annotated[float | None, Field(description="Least confidence to be accepted.")]
+    assumption: Annotated[str, Field(description="Under which the guarantees hold.")]
 
 
 class Word(_Record):
@@ -94,7 +94,7 @@ class MethodAnswer(Choice):
     lambda_: Annotated[float | None, Field(serialization_alias="lambda")]
     words: list[Word] | None = None
     evidence: list[Evidence] | None = None
-    promise: Promised | None = None
+    calibrated: Calibrated | None = None
 
 
 class View(_Record):
@@ -194,7 +194,7 @@ class ServerOut(_Record):
     models: list[ModelOut]
     limits: dict[str, float]
     evidence: Annotated[list[str], Field(description="Data sets of the runs given at the start.")]
-    promises: Annotated[list[str], Field(description="Methods and data sets of the promises.")]
+    calibrations: Annotated[list[str], Field(description="Their methods and data sets.")]
 
 
 class MethodOut(_Record):

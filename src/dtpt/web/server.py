@@ -15,10 +15,10 @@ import torch
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dtpt.calibration import Promise, read_promise
+from dtpt.calibration import Calibration, read_calibration
 from dtpt.clip.loading import load_model
 from dtpt.clip.model import Clip
-from dtpt.errors import DtptError, PromiseError, os_error
+from dtpt.errors import CalibrationError, DtptError, os_error
 from dtpt.files import printable
 from dtpt.web.answering import Playground
 from dtpt.web.app import Service, build_app, make_service
@@ -65,7 +65,7 @@ def start(
     device: str,
     threads: int | None,
     evidence: Sequence[Path],
-    promises: Sequence[Path],
+    calibrations: Sequence[Path],
     limits: Limits,
     access: Access,
     write: Write,
@@ -79,7 +79,7 @@ def start(
         device: as for `load_model`.
         threads: of torch on the CPU; None leaves torch's choice.
         evidence: runs that say how often answers were right.
-        promises: files of `dtpt calibrate`.
+        calibrations: files of `dtpt calibrate`.
         limits: of requests and of memory.
         access: who may ask.
         write: takes one log line per request.
@@ -89,30 +89,30 @@ def start(
         if threads < 1:
             raise DtptError(f"--threads is {threads}; expected 1 or more.")
         torch.set_num_threads(threads)
-    sources, given = [RunEvidence(path) for path in evidence], _read(promises)
+    sources, given = [RunEvidence(path) for path in evidence], _read(calibrations)
     loaded = load_model(model, device=device)
     _check(given, loaded)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     for remark in loaded.notes:
         logging.getLogger("dtpt.web").warning(remark)
     playground = Playground(
-        loaded, name=model, limits=limits, evidence=sources, promises=list(given.values())
+        loaded, name=model, limits=limits, evidence=sources, calibrations=list(given.values())
     )
     service = make_service(playground)
     make_server(service, access=access, write=write, ready=ready).run(sockets=[listener])
 
 
-def _read(paths: Sequence[Path]) -> dict[Path, Promise]:
-    return {path: read_promise(path) for path in paths}
+def _read(paths: Sequence[Path]) -> dict[Path, Calibration]:
+    return {path: read_calibration(path) for path in paths}
 
 
-def _check(promises: Mapping[Path, Promise], model: Clip) -> None:
-    """Refuse promises that could never be kept here: those about another model."""
-    for path, promise in promises.items():
-        if promise.subject.fingerprint != model.fingerprint:
-            raise PromiseError(
-                f"{printable(path)} is for the model {promise.subject.model} "
-                f"({promise.subject.fingerprint[:12]}…), not for {model.fingerprint[:12]}…: "
+def _check(calibrations: Mapping[Path, Calibration], model: Clip) -> None:
+    """Raise for calibrations of another model: none of them could ever apply."""
+    for path, calibration in calibrations.items():
+        if calibration.setup.fingerprint != model.fingerprint:
+            raise CalibrationError(
+                f"{printable(path)} is for the model {calibration.setup.model} "
+                f"({calibration.setup.fingerprint[:12]}…), not for {model.fingerprint[:12]}…: "
                 "give the --model that it was made with."
             )
 

@@ -61,7 +61,7 @@ def _sections(report: Report) -> dict[str, str]:
         "picture": ("The picture", any(part.pictures for part in report.parts)),
         "results": ("Results", True),
         "recorded": ("Recorded run", report.recorded is not None),
-        "promises": ("Promises", any(part.promises.tables for part in report.parts)),
+        "coverage": ("Coverage check", any(part.coverage.tables for part in report.parts)),
         "sets": ("Per data set", True),
         "figures": ("Figures", bool(report.figures)),
         "analysis": ("Analysis", report.analysis is not None),

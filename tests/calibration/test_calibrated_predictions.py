@@ -1,4 +1,4 @@
-"""A classifier with a promise: confidence, set and answer, or a refusal."""
+"""A classifier with a calibration: confidence, prediction set and abstention."""
 
 import json
 
@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 import dtpt
-from dtpt.calibration import Basis, Fit, Levels, Promise
+from dtpt.calibration import Calibration, Fit, Provenance, Targets
 from dtpt.cli.predict import PredictFlags, predict
 from dtpt.cli.predict import _print_table as print_table
-from dtpt.errors import PromiseError
+from dtpt.errors import CalibrationError
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
 
@@ -21,21 +21,21 @@ def picture():
     return Image.fromarray(pixels)
 
 
-def promise_for(classifier, **numbers):
+def calibration_for(classifier, **numbers):
     found = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.0}
-    return Promise(
-        subject=classifier.subject,
-        basis=Basis(
+    return Calibration(
+        setup=classifier.setup,
+        provenance=Provenance(
             dataset="none",
             fingerprint="",
             run="",
             seed=0,
-            pictures=400,
-            temperature_pictures=100,
+            images=400,
+            temperature_images=100,
         ),
-        levels=Levels(),
-        fit=Fit(**{**found, **numbers}, given=100, wrong=0, bound=0.03),
-        promised=(),
+        targets=Targets(),
+        fit=Fit(**{**found, **numbers}, accepted=100, wrong=0, bound=0.03),
+        guarantees=(),
     )
 
 
@@ -44,47 +44,47 @@ def plain(tiny_clip):
     return dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt", views=4)
 
 
-def promised(model, promise, **changes):
+def calibrated(model, calibration, **changes):
     settings = {"method": "d-tpt", "views": 4} | changes
-    return dtpt.Classifier(model, CLASSES, promise=promise, **settings)
+    return dtpt.Classifier(model, CLASSES, calibration=calibration, **settings)
 
 
-def test_without_a_promise_nothing_is_promised(plain, picture):
+def test_without_a_calibration_nothing_is_added(plain, picture):
     got = plain.predict(picture)
-    assert (got.calibrated_confidence, got.prediction_set, got.is_answered) == (None, None, None)
+    assert (got.calibrated_confidence, got.prediction_set, got.abstained) == (None, None, None)
 
 
-def test_a_promise_adds_confidence_set_and_answer_and_changes_nothing_else(
+def test_a_calibration_adds_confidence_set_and_abstention_and_changes_nothing_else(
     plain, picture, tiny_clip
 ):
-    got = promised(tiny_clip, promise_for(plain)).predict(picture)
+    got = calibrated(tiny_clip, calibration_for(plain)).predict(picture)
     before = plain.predict(picture)
     np.testing.assert_array_equal(got.probabilities, before.probabilities)
     p = before.probabilities.astype(float) ** 0.5
     assert got.calibrated_confidence == pytest.approx((p / p.sum()).max(), abs=1e-3)
     assert got.prediction_set[0] == got.label
     assert set(got.prediction_set) <= set(CLASSES)
-    assert got.is_answered is True
+    assert got.abstained is False
 
 
-def test_below_the_threshold_there_is_no_answer(plain, picture, tiny_clip):
+def test_below_the_threshold_the_classifier_abstains(plain, picture, tiny_clip):
     for threshold in (0.999, None):
-        promise = promise_for(plain, threshold=threshold)
-        got = promised(tiny_clip, promise).predict(picture)
-        assert got.is_answered is False
+        calibration = calibration_for(plain, threshold=threshold)
+        got = calibrated(tiny_clip, calibration).predict(picture)
+        assert got.abstained is True
         assert got.label == plain.predict(picture).label
 
 
-def test_a_narrow_promise_leaves_the_predicted_class_alone_in_its_set(plain, picture, tiny_clip):
-    got = promised(tiny_clip, promise_for(plain, lac=0.0)).predict(picture)
+def test_a_set_always_contains_the_predicted_class(plain, picture, tiny_clip):
+    got = calibrated(tiny_clip, calibration_for(plain, lac=0.0)).predict(picture)
     assert got.prediction_set == (got.label,)
 
 
-def test_a_promise_is_read_from_its_file(plain, picture, tiny_clip, tmp_path):
-    promise = promise_for(plain)
-    promise.save(tmp_path / "p.json")
+def test_a_calibration_is_read_from_its_file(plain, picture, tiny_clip, tmp_path):
+    calibration = calibration_for(plain)
+    calibration.save(tmp_path / "p.json")
     for given in (tmp_path / "p.json", str(tmp_path / "p.json")):
-        assert promised(tiny_clip, given).promise == promise
+        assert calibrated(tiny_clip, given).calibration == calibration
 
 
 @pytest.mark.parametrize(
@@ -98,39 +98,39 @@ def test_a_promise_is_read_from_its_file(plain, picture, tiny_clip, tmp_path):
     ],
 )
 def test_another_setting_is_refused(plain, tiny_clip, changes, words):
-    with pytest.raises(PromiseError, match="The promise is for") as refused:
-        promised(tiny_clip, promise_for(plain), **changes)
+    with pytest.raises(CalibrationError, match="calibration") as refused:
+        calibrated(tiny_clip, calibration_for(plain), **changes)
     assert words in str(refused.value)
 
 
 def test_another_class_list_or_model_is_refused(plain, tiny_clip):
-    promise = promise_for(plain)
-    with pytest.raises(PromiseError, match="classes 3 "):
-        dtpt.Classifier(tiny_clip, CLASSES[:2], views=4, promise=promise)
-    other = promise.model_copy(
-        update={"subject": promise.subject.model_copy(update={"fingerprint": "f" * 64})}
+    calibration = calibration_for(plain)
+    with pytest.raises(CalibrationError, match="classes 3 "):
+        dtpt.Classifier(tiny_clip, CLASSES[:2], views=4, calibration=calibration)
+    other = calibration.model_copy(
+        update={"setup": calibration.setup.model_copy(update={"fingerprint": "f" * 64})}
     )
-    with pytest.raises(PromiseError, match="model ffffffffffff…"):
-        promised(tiny_clip, other)
+    with pytest.raises(CalibrationError, match="model ffffffffffff…"):
+        calibrated(tiny_clip, other)
 
 
-def test_another_seed_is_as_good(plain, tiny_clip):
-    promised(tiny_clip, promise_for(plain), seed=5)
+def test_another_seed_of_the_views_is_accepted(plain, tiny_clip):
+    assert calibrated(tiny_clip, calibration_for(plain), seed=5).seed == 5
 
 
 @pytest.fixture
 def predicted(picture, tmp_path, capsys):
-    """Make a promise about the embedded model, and predict with it on the command line."""
+    """Make a calibration for the embedded model, and predict with it on the command line."""
     picture.save(tmp_path / "p.png")
 
     def make(**settings):
         classifier = dtpt.Classifier(dtpt.load_model("pocket"), CLASSES, views=4, **settings)
-        made = promise_for(classifier, threshold=None)
-        named = made.subject.model_copy(update={"model": "pocket"})
-        made.model_copy(update={"subject": named}).save(tmp_path / "p.json")
+        made = calibration_for(classifier, threshold=None)
+        named = made.setup.model_copy(update={"model": "pocket"})
+        made.model_copy(update={"setup": named}).save(tmp_path / "p.json")
 
         def run(**flags):
-            flags = PredictFlags(promise=str(tmp_path / "p.json"), **flags)
+            flags = PredictFlags(calibration=str(tmp_path / "p.json"), **flags)
             predict([tmp_path / "p.png"], flags=flags, as_json=True)
             return json.loads(capsys.readouterr().out)
 
@@ -140,14 +140,14 @@ def predicted(picture, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("protocol", ["fine-grained", "natural-shifts"])
-def test_predict_takes_the_learning_rate_from_the_promise(predicted, protocol):
+def test_predict_takes_the_learning_rate_from_the_calibration(predicted, protocol):
     assert predicted(method="tps", protocol=protocol)()["method"] == "tps"
 
 
-def test_predict_takes_class_list_and_settings_from_the_promise(predicted):
+def test_predict_takes_class_list_and_settings_from_the_calibration(predicted):
     predicted = predicted(method="d-tpt@7", augmix=False)
     row = predicted()
-    assert (row["method"], row["lambda"], row["is_answered"]) == ("d-tpt", 7.0, False)
+    assert (row["method"], row["lambda"], row["abstained"]) == ("d-tpt", 7.0, True)
     assert row["prediction_set"][0] == row["label"]
     assert 0 < row["calibrated_confidence"] < 1
     for flags, words in (
@@ -156,29 +156,29 @@ def test_predict_takes_class_list_and_settings_from_the_promise(predicted):
         ({"lambda_": "9"}, "lambda 7.0, not 9.0"),
         ({"classes": "cat,dog"}, "classes 3 "),
     ):
-        with pytest.raises(PromiseError) as refused:
+        with pytest.raises(CalibrationError) as refused:
             predicted(**flags)
         assert words in str(refused.value)
 
 
-def test_the_table_says_where_no_answer_is_given(capsys, monkeypatch):
+def test_the_table_marks_abstentions(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     row = {"image": "p.png", "label": "cat", "confidence": 0.4, "calibrated_confidence": 0.3}
-    sets = {"is_answered": False, "prediction_set": ["cat", "dog", "bird", "cow", "ox"]}
+    sets = {"abstained": True, "prediction_set": ["cat", "dog", "bird", "cow", "ox"]}
     print_table([{**row, **sets}, {"image": "q.png", "error": "damaged"}], "d-tpt")
     shown = " ".join(capsys.readouterr().out.split())
-    assert "no answer (cat?)" in shown
+    assert "abstains (cat?)" in shown
     assert "cat, dog, bird and 2 more" in shown
     assert "30.0%" in shown
     assert "damaged" in shown
 
 
-def test_a_promise_is_saved_and_loaded_with_its_classifier(plain, picture, tiny_clip, tmp_path):
-    made = promised(tiny_clip, promise_for(plain))
+def test_a_calibration_is_saved_and_loaded_with_its_classifier(plain, picture, tiny_clip, tmp_path):
+    made = calibrated(tiny_clip, calibration_for(plain))
     made.save(tmp_path)
     loaded = dtpt.Classifier.load(tmp_path, tiny_clip)
-    assert loaded.promise == made.promise
+    assert loaded.calibration == made.calibration
     assert loaded.predict(picture).to_dict() == made.predict(picture).to_dict()
-    (tmp_path / "promise.json").write_text("{}")
-    with pytest.raises(PromiseError, match=r"promise\.json"):
+    (tmp_path / "calibration.json").write_text("{}")
+    with pytest.raises(CalibrationError, match=r"calibration\.json"):
         dtpt.Classifier.load(tmp_path, tiny_clip)

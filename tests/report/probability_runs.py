@@ -43,7 +43,7 @@ def write_probabilities(
         for index in range(samples):
             logits = 5 * rng.normal(size=4)
             label = int((logits + rng.gumbel(size=4)).argmax())
-            sample = SampleInfo(name, f"picture-{index:05d}", label=label)
+            sample = SampleInfo(name, f"image-{index:05d}", label=label)
             said = {
                 cell: answer(factors.get(cell.method, 1.0) * logits, label=label, keep=keep)
                 for cell in spec.cells()

@@ -1,22 +1,22 @@
-"""Worlds whose truth is known: pictures are drawn, answers come from a model that may mislead."""
+"""Simulated labelled predictions with a known distribution, calibrated or overconfident."""
 
 import numpy as np
 
-from dtpt.calibration import Labelled
+from dtpt.calibration import LabelledPredictions
 
 
 def drawn(count, *, seed, classes=10, sharpness=6.0, overconfidence=1.0):
-    """Answers whose log-probabilities are right up to a factor (the overconfidence)."""
+    """Predictions whose log-probabilities are right up to a factor (the overconfidence)."""
     rng = np.random.default_rng(seed)
     logits = sharpness * rng.normal(size=(count, classes))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
     stated = overconfidence * logits
     log_p = stated - np.logaddexp.reduce(stated, axis=1, keepdims=True)
-    return Labelled.of(log_p, labels, predictions=log_p.argmax(axis=1))
+    return LabelledPredictions.of(log_p, labels, predictions=log_p.argmax(axis=1))
 
 
 def voted(count, *, seed, classes=10, voters=6, sharpness=6.0):
-    """Answers by few votes: many ties, and classes with no vote at all."""
+    """Predictions by few votes: many ties, and classes with no vote at all."""
     rng = np.random.default_rng(seed)
     logits = sharpness * rng.normal(size=(count, classes))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -24,4 +24,4 @@ def voted(count, *, seed, classes=10, voters=6, sharpness=6.0):
     shares = (votes[:, :, None] == np.arange(classes)).mean(axis=1)  # (n, C)
     with np.errstate(divide="ignore"):
         log_p = np.log(shares)
-    return Labelled.of(log_p, labels, predictions=shares.argmax(axis=1))
+    return LabelledPredictions.of(log_p, labels, predictions=shares.argmax(axis=1))

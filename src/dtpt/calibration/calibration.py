@@ -1,0 +1,235 @@
+"""A calibration as a file: for which setup it holds, its guarantees, its data, and a digest.
+
+The file is JSON. Its digest detects damage and edits by hand; it is not a signature and does not
+prove who made the file.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, JsonValue, ValidationError
+
+from dtpt.calibration.fitting import (
+    LEAST_FOR_TEMPERATURE,
+    Fit,
+    LabelledPredictions,
+    Record,
+    SetKind,
+    Targets,
+    apply,
+)
+from dtpt.errors import CalibrationError, explain, os_error
+from dtpt.files import AnyPath, as_path, digest, printable, read_limited, write_atomically
+
+FORMAT = 1
+MOST_BYTES = 2**24
+
+ASSUMPTION = (
+    "New images are exchangeable with the labelled ones: from the same source, with the same "
+    "frequencies of classes and difficulties, in any order."
+)
+OTHERWISE = (
+    "On images from another distribution (another camera, style or class frequencies, or objects "
+    "outside the class list) nothing is guaranteed: coverage can be lower and errors more "
+    "frequent, and the file cannot detect it. Calibrate again on labelled images of that kind."
+)
+
+
+class Setup(Record):
+    """Everything that decides a probability: what a calibration is valid for."""
+
+    model: str  # a name for people; the fingerprint counts
+    fingerprint: str  # sha256 of the model
+    precision: str
+    method: str  # with modifiers
+    lambda_: float | None = Field(validation_alias="lambda", serialization_alias="lambda")
+    learning_rate: float | None  # of the method, where it is not that of the tuning settings
+    template: str
+    context: str | None  # sha256 of a trained initial context
+    classes: Annotated[tuple[str, ...], Field(min_length=2)]  # in label order, blanks for `_`
+    views: dict[str, JsonValue]  # the view recipe
+    tuning: dict[str, JsonValue]  # optimiser and selection
+
+    def differences(self, other: "Setup") -> list[str]:
+        """Return `setting here, not there` for every setting that differs, but for names."""
+        here, there = self._settings(), other._settings()
+        return [
+            f"{name} {_short(here.get(name, 'absent'))}, not {_short(there.get(name, 'absent'))}"
+            for name in {**here, **there}
+            if here.get(name, "absent") != there.get(name, "absent")
+        ]
+
+    def _settings(self) -> dict[str, Any]:
+        content = self.model_dump(mode="json", by_alias=True, exclude={"model"})
+        flat: dict[str, Any] = {"model": content.pop("fingerprint")}
+        classes = content.pop("classes")
+        for name, value in content.items():
+            if isinstance(value, dict):
+                flat |= {f"{name}.{key}": inner for key, inner in value.items()}
+            else:
+                flat[name] = value
+        return flat | {"classes": f"{len(classes)} ({digest(classes)[:8]})"}
+
+
+class Provenance(Record):
+    """The labelled images behind a calibration."""
+
+    dataset: str
+    fingerprint: str  # sha256 over its class names and sample labels
+    run: str  # hash of the run whose rows were used
+    seed: int  # of the random views
+    images: int  # in total
+    temperature_images: int  # for temperature and order of thresholds; the others for the rest
+    split: str = "by sha256 of the sample id, about one quarter for the temperature"
+    selection: str | None = None  # what else the first part selected, such as a fraction of views
+
+
+@dataclass(frozen=True)
+class CalibratedPrediction:
+    """What a calibration adds to one prediction."""
+
+    confidence: float  # calibrated
+    prediction_set: tuple[int, ...]  # classes, the most probable first
+    abstained: bool  # whether the guarantee on errors does not cover it
+
+
+class Calibration(Record):
+    """Fitted temperature, prediction sets and abstention for one model, method and class list."""
+
+    format: int = FORMAT
+    setup: Setup
+    provenance: Provenance
+    targets: Targets
+    fit: Fit
+    sets: SetKind = "lac"
+    guarantees: tuple[str, ...]  # in words
+    assumption: str = ASSUMPTION
+    otherwise: str = OTHERWISE
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the whole content."""
+        return digest(self.model_dump(mode="json", by_alias=True))
+
+    def check(self, setup: Setup) -> None:
+        """Raise `CalibrationError` with what differs if this calibration is for another setup."""
+        differing = self.setup.differences(setup)
+        if differing:
+            raise CalibrationError(f"The calibration is for {'; '.join(differing)}.")
+
+    def apply_one(self, logits: npt.ArrayLike, *, index: int) -> CalibratedPrediction:
+        """Calibrate one prediction of this setup.
+
+        Args:
+            logits: (C,) behind the prediction; an array, or a tensor on any device.
+            index: the predicted class.
+        """
+        values = np.asarray(logits.cpu() if hasattr(logits, "cpu") else logits, dtype=np.float64)
+        shifted = values - values.max()
+        logs = shifted - np.log(np.exp(shifted).sum())  # (C,), computed as a run stores it
+        applied = apply(self.fit, logs[None], predictions=[index], sets=self.sets)
+        order = np.argsort(-logs, kind="stable")
+        members = tuple(int(k) for k in order if applied.members[0, k])
+        return CalibratedPrediction(
+            float(applied.confidence[0]), members, bool(applied.abstained[0])
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the content of the file, digest included."""
+        return {**self.model_dump(mode="json", by_alias=True), "digest": self.digest}
+
+    def save(self, path: AnyPath) -> None:
+        """Write the file atomically; raise `CalibrationError` if it cannot be written."""
+        text = json.dumps(self.document(), indent=2, ensure_ascii=False) + "\n"
+        try:
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise CalibrationError(
+                f"{printable(path)} cannot be written: {os_error(error)}."
+            ) from None
+
+
+def read_calibration(path: AnyPath) -> Calibration:
+    """Read a calibration file.
+
+    Raises:
+        CalibrationError: it is missing, damaged, edited or of another format.
+    """
+    name = printable(path)
+    try:
+        content = json.loads(read_limited(path, MOST_BYTES))
+    except OSError as error:
+        raise CalibrationError(f"{name} cannot be read: {os_error(error)}.") from None
+    except (ValueError, RecursionError):
+        raise CalibrationError(f"{name} is damaged or not JSON.") from None
+    if not isinstance(content, dict) or not {"format", "digest", "fit"} <= content.keys():
+        raise CalibrationError(f"{name} is not a calibration file; `dtpt calibrate` makes one.")
+    if content["format"] != FORMAT:
+        raise CalibrationError(
+            f"{name} has format {content['format']}, this dtpt reads {FORMAT}: update dtpt, or "
+            "calibrate again."
+        )
+    if content.pop("digest") != digest(content):
+        raise CalibrationError(
+            f"{name} was changed after it was written (wrong digest): calibrate again."
+        )
+    try:
+        return Calibration.model_validate(content)
+    except ValidationError as error:
+        raise CalibrationError(f"{name} is not a calibration file: {explain(error)}.") from None
+
+
+def as_calibration(calibration: Calibration | AnyPath) -> Calibration:
+    """Return a calibration, read from its file if a path is given."""
+    if isinstance(calibration, Calibration):
+        return calibration
+    return read_calibration(as_path(calibration, "calibration"))
+
+
+def guarantees(fitted: Fit, targets: Targets, *, sets: SetKind, images: int) -> tuple[str, ...]:
+    """Return one sentence per guarantee; `images`: labelled ones behind sets and threshold."""
+    error, level = f"{100 * targets.error:g} %", f"{100 * targets.confidence:g} %"
+    coverage = (
+        f"Coverage: the prediction set ({sets.upper()}) contains the true class of at least "
+        f"{100 * targets.coverage:g} % of new images, on average over draws of the {images} "
+        "labelled images and of the new ones; not for every class or kind of image."
+    )
+    if fitted.threshold is None:
+        return (
+            coverage,
+            f"Always abstains: no threshold has an error rate of at most {error} with confidence "
+            f"{level}; allow a larger error, or label more images.",
+        )
+    return (
+        coverage,
+        f"Errors: with confidence {level}, at most {error} of the accepted predictions (calibrated "
+        f"confidence {fitted.threshold:.3f} or more) are wrong; of {images} labelled images "
+        f"{fitted.accepted} were accepted, {fitted.wrong} of them wrong.",
+    )
+
+
+def notes(first: LabelledPredictions, second: LabelledPredictions) -> tuple[str, ...]:
+    """Return what is special about the labelled images for temperature, and for the rest."""
+    found = []
+    if len(first) < LEAST_FOR_TEMPERATURE:
+        found.append(f"The temperature stays 1: {len(first)} images are too few to fit it.")
+    elif not first.wrong.any() or first.wrong.all():
+        which = "wrong" if first.wrong.all() else "right"
+        found.append(f"The temperature stays 1: all {len(first)} predictions for it are {which}.")
+    classes = second.log_probabilities.shape[1]
+    absent = classes - len(np.unique(np.concatenate([first.labels, second.labels])))
+    if absent:
+        found.append(
+            f"{absent} of {classes} classes have no labelled image: they are assumed to be as rare "
+            "among new images."
+        )
+    return tuple(found)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text[:12] + "…" if len(text) == 64 and " " not in text else text  # a fingerprint

@@ -1,0 +1,169 @@
+"""Calibrations from the rows of a run: which cell, its labelled predictions, its setup."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.calibration import (
+    Calibration,
+    LabelledPredictions,
+    Provenance,
+    SetKind,
+    Setup,
+    SplitCheck,
+    Targets,
+    check_splits,
+    fit,
+)
+from dtpt.calibration.calibration import guarantees, notes
+from dtpt.calibration.fitting import temperature_part
+from dtpt.data.catalog import family_protocol
+from dtpt.errors import CalibrationError
+from dtpt.methods import parse_label, resolve_method
+from dtpt.methods.parse import VIEWS_AUTO
+
+if TYPE_CHECKING:
+    from dtpt.runs.reading import Run
+    from dtpt.runs.spec import Cell
+
+
+def one_cell(
+    run: "Run", method: str, *, dataset: str | None = None, seed: int | None = None
+) -> "Cell":
+    """Return the only matching cell; raise `CalibrationError` for none or several.
+
+    An image counts once: rows of several seeds are not independent of each other.
+    """
+    cells = run.select(dataset=dataset, method=method, seed=seed)
+    if not cells:
+        labels = ", ".join(dict.fromkeys(cell.label for cell in run.cells))
+        raise CalibrationError(
+            f"{run.path} has no rows of {method} on {dataset or 'any set'}; it has {labels} on "
+            f"{', '.join(run.datasets)} with seeds {', '.join(map(str, run.spec.seeds))}."
+        )
+    for name, flag in (("dataset", "--dataset"), ("label", "--method"), ("seed", "--seed")):
+        choices = list(dict.fromkeys(str(getattr(cell, name)) for cell in cells))
+        if len(choices) > 1:
+            raise CalibrationError(f"{run.path}: choose one with {flag}: {', '.join(choices)}.")
+    return cells[0]
+
+
+def select_cell(
+    run: "Run", method: str, *, dataset: str | None = None, seed: int | None = None
+) -> tuple["Cell", str | None]:
+    """Return the matching cell, and how it was selected if it was.
+
+    `+views=auto` selects the fraction of views by log-likelihood, on the same rows as the
+    temperature; sets and threshold rest on the others.
+    """
+    wanted = parse_label(method)
+    if VIEWS_AUTO not in wanted.modifiers:
+        return one_cell(run, method, dataset=dataset, seed=seed), None
+    matching = [cell for cell in run.cells if wanted.matches(cell.method, cell.lambda_)]
+    names = dict.fromkeys(parse_label(cell.method).name for cell in matching)
+    labels = [str(parse_label(name).with_lambda(wanted.rule)) for name in names]
+    cells = [one_cell(run, label, dataset=dataset, seed=seed) for label in labels]
+    if not cells:
+        raise CalibrationError(f"{run.path} has no rows of {method}: run `dtpt eval` with it.")
+    losses = []
+    for cell in cells:
+        ids, rows = labelled_predictions(run, cell)
+        early = rows.take(temperature_part(ids))
+        logs = early.log_probabilities[np.arange(len(early)), early.labels].astype(np.float64)
+        losses.append(-logs.mean())
+    best = cells[int(np.argmin(losses))]
+    return best, (
+        f"{best.method}, of {len(cells)} fractions of views, by log-likelihood on the "
+        f"{len(early)} images for the temperature"
+    )
+
+
+def check_cells(
+    run: "Run",
+    methods: Sequence[str],
+    *,
+    splits: int,
+    targets: Targets,
+    dataset: str | None = None,
+    seed: int | None = None,
+) -> Iterator[tuple["Cell", SplitCheck]]:
+    """Yield what random splits show for every data set and method with rows."""
+    counts = run.counts()
+    for name in run.datasets if dataset is None else (dataset,):
+        for method in methods:
+            cell = one_cell(run, method, dataset=name, seed=seed)
+            if counts[cell][0]:
+                _, rows = labelled_predictions(run, cell)
+                yield cell, check_splits(rows, splits=splits, targets=targets)
+
+
+def labelled_predictions(
+    run: "Run", cell: "Cell"
+) -> tuple[npt.NDArray[np.object_], LabelledPredictions]:
+    """Return the ids (n,) and the labelled predictions of a cell, by id."""
+    ids, log_probabilities = run.probabilities(cell)
+    rows = run.rows_of(cell)
+    return ids, LabelledPredictions.of(log_probabilities, rows.labels, predictions=rows.predictions)
+
+
+def setup_of(run: "Run", cell: "Cell") -> Setup:
+    """Return the setup of a cell.
+
+    A λ that was selected for it (`@auto`) counts like one that was given: selected again from other
+    images it would be another one.
+    """
+    spec, entry = run.spec, run.spec.dataset(cell.dataset)
+    method = resolve_method(cell.label, protocol=family_protocol(entry.family))
+    selected = run.weights().get(cell)
+    return Setup(
+        model=spec.model.name,
+        fingerprint=spec.model.fingerprint,
+        precision=spec.precision,
+        method=cell.method if selected is None else parse_label(cell.method).name,
+        lambda_=cell.lambda_ if selected is None else selected.value,
+        learning_rate=method.learning_rate,
+        template=spec.template,
+        context=spec.context,
+        classes=tuple(name.replace("_", " ") for name in run.classes(cell.dataset)),
+        views=entry.views,
+        tuning=spec.tuning,
+    )
+
+
+def calibrate_cell(
+    run: "Run",
+    cell: "Cell",
+    *,
+    targets: Targets,
+    sets: SetKind = "lac",
+    selection: str | None = None,
+) -> Calibration:
+    """Fit a calibration to the rows of a cell; `selection` from `select_cell`.
+
+    Raises:
+        CalibrationError: the rows do not allow the targets.
+        RunError: rows were stored without all probabilities.
+    """
+    ids, rows = labelled_predictions(run, cell)
+    first = temperature_part(ids)
+    early, late = rows.take(first), rows.take(~first)
+    fitted = fit(early, late, targets=targets)
+    return Calibration(
+        setup=setup_of(run, cell),
+        provenance=Provenance(
+            dataset=cell.dataset,
+            fingerprint=run.spec.dataset(cell.dataset).fingerprint,
+            run=run.spec.hash,
+            seed=cell.seed,
+            images=len(rows),
+            temperature_images=len(early),
+            selection=selection,
+        ),
+        targets=targets,
+        fit=fitted,
+        sets=sets,
+        guarantees=guarantees(fitted, targets, sets=sets, images=len(late)),
+        notes=notes(early, late),
+    )
