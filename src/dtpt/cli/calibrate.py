@@ -73,18 +73,13 @@ def calibrate(
     with open_run(run) as opened:
         if check is not None:
             names = [name.strip() for name in method.split(",")]
-            cells = check_cells(
+            found = check_cells(
                 opened, names, splits=check, targets=targets, dataset=dataset, seed=seed
             )
-            checked = list(cells)
-        else:
-            cell, selection = select_cell(opened, method, dataset=dataset, seed=seed)
-            made = calibrate_cell(opened, cell, targets=targets, sets=sets, selection=selection)
-    if check is not None:
-        if not checked:
-            raise OptionError(f"{printable(run)} has no rows of {method} yet.")
-        _show_check(checked, targets, splits=check, figure=figure, as_json=as_json)
-        return
+            _show_check(list(found), targets, splits=check, figure=figure, as_json=as_json)
+            return
+        cell, selection = select_cell(opened, method, dataset=dataset, seed=seed)
+        made = calibrate_cell(opened, cell, targets=targets, sets=sets, selection=selection)
     if output is not None:
         made.save(output)
     if as_json:
@@ -136,6 +131,8 @@ def _show_check(
     figure: Path | None,
     as_json: bool,
 ) -> None:
+    if not checked:
+        raise OptionError("The run has no rows of these methods yet.")
     if figure is not None:
         from dtpt.report.figures.coverage import coverage_figure
         from dtpt.report.figures.svg import svg_text
