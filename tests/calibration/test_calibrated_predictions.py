@@ -8,9 +8,9 @@ from PIL import Image
 
 import dtpt
 from dtpt.calibration import Calibration, Fit, Provenance, Targets
-from dtpt.cli.predict import PredictFlags, predict
-from dtpt.cli.predict import _print_table as print_table
+from dtpt.cli.predict import predict
 from dtpt.errors import CalibrationError
+from dtpt.options import PredictOptions
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
 
@@ -129,10 +129,11 @@ def predicted(picture, tmp_path, capsys):
         named = made.setup.model_copy(update={"model": "pocket"})
         made.model_copy(update={"setup": named}).save(tmp_path / "p.json")
 
-        def run(**flags):
-            flags = PredictFlags(calibration=str(tmp_path / "p.json"), **flags)
-            predict([tmp_path / "p.png"], flags=flags, as_json=True)
-            return json.loads(capsys.readouterr().out)
+        def run(as_json=True, **given):
+            options = PredictOptions.model_validate({"calibration": tmp_path / "p.json", **given})
+            predict([tmp_path / "p.png"], options=options, as_json=as_json)
+            text = capsys.readouterr().out
+            return json.loads(text) if as_json else " ".join(text.split())
 
         return run
 
@@ -150,27 +151,24 @@ def test_predict_takes_class_list_and_settings_from_the_calibration(predicted):
     assert (row["method"], row["lambda"], row["abstained"]) == ("d-tpt", 7.0, True)
     assert row["prediction_set"][0] == row["label"]
     assert 0 < row["calibrated_confidence"] < 1
-    for flags, words in (
-        ({"views": "8"}, "views.count 4, not 8"),
+    for given, words in (
+        ({"views": 8}, "views.count 4, not 8"),
         ({"method": "tpt"}, "method d-tpt, not tpt; lambda 7.0, not null"),
-        ({"lambda_": "9"}, "lambda 7.0, not 9.0"),
+        ({"lambda": 9}, "lambda 7.0, not 9.0"),
         ({"classes": "cat,dog"}, "classes 3 "),
     ):
         with pytest.raises(CalibrationError) as refused:
-            predicted(**flags)
+            predicted(**given)
         assert words in str(refused.value)
 
 
-def test_the_table_marks_abstentions(capsys, monkeypatch):
+def test_the_table_marks_abstentions_and_shows_the_set(predicted, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    row = {"image": "p.png", "label": "cat", "confidence": 0.4, "calibrated_confidence": 0.3}
-    sets = {"abstained": True, "prediction_set": ["cat", "dog", "bird", "cow", "ox"]}
-    print_table([{**row, **sets}, {"image": "q.png", "error": "damaged"}], "d-tpt")
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "abstains (cat?)" in shown
-    assert "cat, dog, bird and 2 more" in shown
-    assert "30.0%" in shown
-    assert "damaged" in shown
+    predicted = predicted(method="zero-shot")
+    row, shown = predicted(), predicted(as_json=False)
+    assert f"abstains ({row['label']}?)" in shown
+    assert ", ".join(row["prediction_set"]) in shown
+    assert f"{row['calibrated_confidence']:.1%}" in shown
 
 
 def test_a_calibration_is_saved_and_loaded_with_its_classifier(plain, picture, tiny_clip, tmp_path):
