@@ -54,7 +54,7 @@ def test_score_command_prints_and_stores_a_new_metric(sure_fraction, tmp_path, c
     score_command(path)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "Sure" in line]
     assert "75.00" in line
-    score_command(path, json=True)
+    score_command(path, as_json=True)
     assert json.loads(capsys.readouterr().out)[sure_fraction] == 0.75
 
 
