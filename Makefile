@@ -28,8 +28,8 @@ demo: $(VENV)/installed
 	$(BIN)/dtpt demo --output demo-output $(if $(filter full,$(DEMO)),--full)
 
 lint: $(VENV)/installed-dev
-	$(BIN)/ruff format --check src tests training docs
-	$(BIN)/ruff check src tests training docs
+	$(BIN)/ruff format --check src tests training docs benchmarks
+	$(BIN)/ruff check src tests training docs benchmarks
 	$(BIN)/mypy
 
 test: lint

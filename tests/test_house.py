@@ -30,7 +30,6 @@ POSITIONAL = {
     "src/dtpt/errors.py:__init__": "the parts of one sentence, in its order",
     "src/dtpt/clip/model.py:_to_openai_names": "torch calls this hook by position",
     "src/dtpt/clip/model.py:_from_openai_names": "torch calls this hook by position",
-    "src/dtpt/bench/machine.py:_attention_backward": "torch's counter calls it by position",
     "src/dtpt/clip/packed.py:forward": "torch calls it by position",
     "training/augment.py:uniform": "count, low, high: as everywhere",
     "training/augment.py:pick": "the order of torch.where",

@@ -22,7 +22,6 @@ LAYERS = [
     {"runs"},
     {"analysis"},
     {"report"},
-    {"bench"},
     {"web"},
     {"cli", "__main__"},
 ]

@@ -163,7 +163,3 @@ class RunError(DtptError):
 
 class ReportError(DtptError):
     """Runs from which no honest report can be made."""
-
-
-class BenchmarkError(DtptError):
-    """A benchmark that cannot be run as asked."""

@@ -114,5 +114,5 @@ def test_making_the_script_loads_no_torch(tmp_path):
 
 def test_every_command_is_in_the_script():
     script = make_app().generate_completion(shell="bash")
-    for words in ("end-to-end", "--install-completion", "doctor", "verify"):
+    for words in ("--install-completion", "doctor", "verify"):
         assert words in script

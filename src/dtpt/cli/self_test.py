@@ -39,7 +39,7 @@ def self_test(most_seconds: float = MOST_SECONDS) -> SelfTest:
     Args:
         most_seconds: No further image is started after that.
     """
-    from dtpt.bench.machine import torch_threads
+    from dtpt.runs.replica import torch_threads
 
     started = time.monotonic()
     differences: list[float] = []
@@ -76,7 +76,6 @@ def _classifiers() -> "list[Classifier]":
 
 def _images(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
     """Yield images with their class; what cannot be drawn is noted in `left_out`."""
-    from dtpt.bench.inputs import photograph
     from dtpt.data.openmoji import OpenMojiRef, require_packages
     from dtpt.errors import DatasetError
 
@@ -84,10 +83,18 @@ def _images(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
         require_packages()
     except DatasetError as error:
         left_out.append(f"No drawing was classified. {error}")
-        yield photograph(128, 128), None
+        yield _noise(), None
         return
     for codepoint, name in DRAWINGS.items():
         yield OpenMojiRef(codepoint, PRESENTATION).open(), name
+
+
+def _noise() -> "Image":
+    import numpy as np
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
 
 
 def _compare(classifier: "Classifier", image: "Image") -> tuple[str, float]:

@@ -3,8 +3,7 @@
 Every class prompt is padded to the full context (77 tokens for CLIP), runs forward and backward
 through autograd, torch's AdamW makes a step, and everything runs forward again. Nothing is shared
 between classes, images or methods, as in all released code. `dtpt.tuning` computes the same numbers
-many times faster; tests hold it against this file, and `dtpt bench` times the two. Nothing else
-uses it.
+many times faster; tests compare it with this file, and the benchmarks time both.
 """
 
 import torch
