@@ -220,7 +220,6 @@ def make_app(words: Collection[str] | None = None) -> App:
         else:
             target = f"dtpt.cli.{command.target}"
             parent.command(target, name=own, help=summary, help_epilogue=examples)
-    app.command("dtpt.cli.bench:app", name="bench")  # until the benchmarks have left the package
     return app
 
 
