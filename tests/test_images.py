@@ -1,4 +1,4 @@
-"""Opening pictures: every mode becomes RGB, everything else an ImageError that names the file."""
+"""Opening images: every mode becomes RGB, everything else an ImageError that names the file."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from dtpt.errors import ImageError
 from dtpt.images import open_image, pixel_digest
 
 
-def picture(width=13, height=9, channels=3, seed=0):
+def noise(width=13, height=9, channels=3, seed=0):
     shape = (height, width, channels) if channels > 1 else (height, width)
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
@@ -47,7 +47,7 @@ def png_header(width, height):
 
 
 def test_rgb_is_unchanged_from_file_bytes_array_and_image(tmp_path):
-    pixels = picture()
+    pixels = noise()
     path = tmp_path / "a.png"
     path.write_bytes(encoded(Image.fromarray(pixels)))
     for source in (path, str(path), path.read_bytes(), pixels, Image.fromarray(pixels)):
@@ -55,21 +55,21 @@ def test_rgb_is_unchanged_from_file_bytes_array_and_image(tmp_path):
 
 
 def test_greyscale_is_repeated_over_the_channels():
-    grey = picture(channels=1)
+    grey = noise(channels=1)
     for source in (encoded(Image.fromarray(grey)), grey, grey[:, :, None]):
         assert np.array_equal(rgb(source), np.repeat(grey[:, :, None], 3, axis=2))
 
 
 def test_alpha_is_dropped_not_composited():
-    rgba = picture(channels=4)
+    rgba = noise(channels=4)
     assert np.array_equal(rgb(encoded(Image.fromarray(rgba))), rgba[:, :, :3])
     assert np.array_equal(rgb(rgba), rgba[:, :, :3])
 
 
 @pytest.mark.parametrize("transparency", [None, 3, bytes(range(0, 250, 10))])
 def test_palette_with_and_without_transparency_keeps_its_colours(transparency):
-    image = Image.fromarray(picture(channels=1) % 25).convert("P")
-    colours = picture(25, 1, seed=1)
+    image = Image.fromarray(noise(channels=1) % 25).convert("P")
+    colours = noise(25, 1, seed=1)
     image.putpalette(colours.tobytes())
     image = image.copy()
     indices = np.asarray(image)
@@ -78,7 +78,7 @@ def test_palette_with_and_without_transparency_keeps_its_colours(transparency):
 
 
 def test_cmyk_jpeg_equals_pillows_conversion():
-    data = encoded(Image.fromarray(picture(32, 32)).convert("CMYK"), "JPEG")
+    data = encoded(Image.fromarray(noise(32, 32)).convert("CMYK"), "JPEG")
     with Image.open(io.BytesIO(data)) as image:
         assert image.mode == "CMYK"
         assert np.array_equal(rgb(data), np.asarray(image.convert("RGB")))
@@ -86,7 +86,7 @@ def test_cmyk_jpeg_equals_pillows_conversion():
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "PA", "HSV", "YCbCr", "RGBa", "La", "RGBX"])
 def test_other_pillow_modes_become_rgb(mode):
-    base = Image.fromarray(picture(channels=4))
+    base = Image.fromarray(noise(channels=4))
     via = {"RGBa": "RGBA", "La": "LA", "PA": "LA"}.get(mode, "RGB")
     assert rgb(base.convert(via).convert(mode)).shape == (9, 13, 3)
 
@@ -119,7 +119,7 @@ def test_exif_rotation_is_applied_once(orientation, format):
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"lossless": True} if format == "WEBP" else {}
-    data = encoded(Image.fromarray(picture(16, 8)), format, exif=exif, **options)
+    data = encoded(Image.fromarray(noise(16, 8)), format, exif=exif, **options)
     with Image.open(io.BytesIO(data)) as raw:
         expected = np.asarray(ImageOps.exif_transpose(raw).convert("RGB"))
     once = open_image(data)
@@ -129,13 +129,13 @@ def test_exif_rotation_is_applied_once(orientation, format):
 
 
 def test_the_callers_image_is_left_as_it_is():
-    image = Image.fromarray(picture(channels=4))
+    image = Image.fromarray(noise(channels=4))
     image.info["note"] = 1
     result = open_image(image)
     result.putpixel((0, 0), (1, 2, 3))
     assert image.mode == "RGBA"
     assert image.info == {"note": 1}
-    assert np.array_equal(np.asarray(image), picture(channels=4))
+    assert np.array_equal(np.asarray(image), noise(channels=4))
 
 
 def test_a_decompression_bomb_is_refused_before_decoding_and_without_a_warning(tmp_path):
@@ -149,21 +149,21 @@ def test_a_decompression_bomb_is_refused_before_decoding_and_without_a_warning(t
 
 
 def test_the_pixel_limit_is_exact():
-    data = encoded(Image.fromarray(picture(10, 10)))
+    data = encoded(Image.fromarray(noise(10, 10)))
     assert rgb(data, max_pixels=100).shape == (10, 10, 3)
     with pytest.raises(ImageError, match="10×10"):
         open_image(data, max_pixels=99)
 
 
 def broken_files():
-    jpeg = encoded(Image.fromarray(picture(64, 64)), "JPEG")
-    png = encoded(Image.fromarray(picture(64, 64)))
+    jpeg = encoded(Image.fromarray(noise(64, 64)), "JPEG")
+    png = encoded(Image.fromarray(noise(64, 64)))
     return {
         "truncated.jpg": jpeg[: len(jpeg) // 2],
         "truncated.png": png[: len(png) // 2],
         "headeronly.png": png_header(20, 20),
         "empty.jpg": b"",
-        "text.jpg": b"this is no picture\n" * 50,
+        "text.jpg": b"this is no image\n" * 50,
         "script.eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n",
     }
 
@@ -185,7 +185,7 @@ def test_missing_files_folders_and_impossible_paths_are_named(tmp_path):
         open_image("a\0b.png")
 
 
-def test_a_named_pipe_or_device_as_picture_is_refused_at_once(tmp_path):
+def test_a_named_pipe_or_device_as_image_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     with pytest.raises(ImageError, match=r"pipe\.jpg: is a named pipe"):
         open_image(tmp_path / "pipe.jpg")
@@ -195,8 +195,8 @@ def test_a_named_pipe_or_device_as_picture_is_refused_at_once(tmp_path):
 
 def test_a_file_name_that_is_not_utf8_is_opened_and_can_be_printed_in_errors(tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9.png")
-    path.write_bytes(encoded(Image.fromarray(picture())))
-    assert np.array_equal(rgb(path), picture())
+    path.write_bytes(encoded(Image.fromarray(noise())))
+    assert np.array_equal(rgb(path), noise())
     path.write_bytes(b"nonsense")
     for name in (None, str(path)):
         with pytest.raises(ImageError, match=r"caf\\xe9\.png") as caught:
@@ -225,16 +225,16 @@ def test_arrays_of_other_kinds_are_refused(array):
 
 
 def test_flipped_array_views_are_read_as_they_look():
-    pixels = picture()
+    pixels = noise()
     assert np.array_equal(rgb(pixels[::-1, ::-1]), pixels[::-1, ::-1])
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "GIF", "TIFF", "WEBP", "BMP"])
-def test_damaged_bytes_give_a_picture_or_an_image_error_and_nothing_else(format):
+def test_damaged_bytes_give_an_image_or_an_image_error_and_nothing_else(format):
     exif = Image.Exif()
     exif[0x0112] = 6
     options = {"exif": exif} if format in ("JPEG", "PNG", "WEBP", "TIFF") else {}
-    original = encoded(Image.fromarray(picture(24, 16)), format, **options)
+    original = encoded(Image.fromarray(noise(24, 16)), format, **options)
     random = np.random.default_rng(7)
     for _ in range(150):
         data = bytearray(original)
@@ -248,7 +248,7 @@ def test_damaged_bytes_give_a_picture_or_an_image_error_and_nothing_else(format)
 
 def test_warning_filters_survive_many_threads():
     before = list(warnings.filters)
-    data = encoded(Image.fromarray(picture()))
+    data = encoded(Image.fromarray(noise()))
 
     def work():
         for _ in range(50):
@@ -262,8 +262,8 @@ def test_warning_filters_survive_many_threads():
     assert warnings.filters == before
 
 
-def test_digest_tells_pictures_and_shapes_apart():
-    pixels = picture(12, 6)
+def test_digest_tells_images_and_shapes_apart():
+    pixels = noise(12, 6)
     first = pixel_digest(open_image(pixels))
     assert first == pixel_digest(open_image(encoded(Image.fromarray(pixels))))
     assert first != pixel_digest(open_image(pixels.reshape(12, 6, 3)))

@@ -126,11 +126,11 @@ class TokenizerError(DtptError):
 
 
 class ImageError(DtptError):
-    """An image that cannot be read: damaged, too large, or no image at all."""
+    """An image that cannot be read: damaged, too large, or not an image."""
 
 
 class WorkerError(DtptError):
-    """A process beside this one that ended, or failed for a reason that is not the caller's."""
+    """A worker process that ended, or failed for a reason that is not the caller's."""
 
 
 class PromptError(DtptError):
@@ -138,7 +138,7 @@ class PromptError(DtptError):
 
 
 class PromptWarning(UserWarning):
-    """Prompts that can be made but hardly mean what the caller wants."""
+    """Prompts that can be made but are probably not what the caller wants."""
 
 
 class MethodError(DtptError):

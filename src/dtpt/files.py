@@ -79,11 +79,10 @@ def as_path(value: object, what: str) -> Path:
 
 
 def open_regular(path: AnyPath) -> io.BufferedReader:
-    """Open a regular file for reading, at once or not at all; symbolic links are followed.
+    """Open a regular file for reading without blocking; symbolic links are followed.
 
     Raises:
-        NotARegularFile: The path leads to a folder, named pipe, device or socket.
-        OSError: There is no such file, it may not be read, or no file can have such a path.
+        OSError: As `open`; `NotARegularFile` for a folder, named pipe, device or socket.
 
     Example:
         >>> open_regular("/")
@@ -105,12 +104,7 @@ def open_regular(path: AnyPath) -> io.BufferedReader:
 
 
 def read_limited(path: AnyPath, most_bytes: int) -> bytes:
-    """Read a whole regular file that has at most `most_bytes` bytes.
-
-    Raises:
-        FileTooLarge: It has more; no more than the limit is held in memory.
-        OSError: As `open_regular`.
-    """
+    """Read a whole regular file; `FileTooLarge`, before more is held in memory, if it has more."""
     with open_regular(path) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:

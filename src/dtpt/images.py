@@ -1,4 +1,4 @@
-"""Open pictures safely: any source becomes a fully decoded RGB Pillow image, or an `ImageError`.
+"""Open images safely: any source becomes a fully decoded RGB Pillow image, or an `ImageError`.
 
 Conventions, all of them those of CLIP's peers unless said otherwise:
 
@@ -7,7 +7,7 @@ Conventions, all of them those of CLIP's peers unless said otherwise:
 * CMYK, greyscale, 1-bit, YCbCr and HSV are converted by Pillow. Of an animation the first frame is
   used.
 * 16-bit greyscale is *scaled* to 8 bits (v / 257, rounded); Pillow's own conversion clips at 255
-  and turns most of such a picture white. 16-bit colour files are reduced by Pillow (high byte).
+  and turns most of such an image white. 16-bit colour files are reduced by Pillow (high byte).
 * The rotation in EXIF (or XMP) is applied; the peers ignore it.
 * Floating-point images are refused because their range is unknown.
 
@@ -31,13 +31,9 @@ from dtpt.errors import ImageError, os_error, short_repr
 from dtpt.files import NotARegularFile, open_regular, printable
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
-"""What `open_image` takes: a path, encoded bytes, a Pillow image, or a uint8 array."""
-
-MAX_PIXELS = 178_956_970
-"""Largest picture decoded by default: Pillow's own hard limit, about 13,400 pixels squared."""
-
+MAX_PIXELS = 178_956_970  # Pillow's own hard limit, about 13,400 pixels squared
+# Decoders that are tried. EPS and its like, which call other programs, are left out.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "MPO", "ICO")
-"""Decoders that are tried. EPS and its like, which call other programs, are left out."""
 
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
@@ -58,17 +54,17 @@ _warnings_lock = threading.Lock()
 def open_image(
     source: ImageSource, *, name: str | None = None, max_pixels: int = MAX_PIXELS
 ) -> Image.Image:
-    """Return the picture as a decoded, upright RGB image without metadata.
+    """Return a decoded, upright RGB image without metadata.
 
     Args:
         source: Path, encoded bytes, Pillow image (left as it is), or uint8 array of shape (H, W),
             (H, W, 1), (H, W, 3) or (H, W, 4).
-        name: What errors call the picture; the path, or the kind of source, when not given.
-        max_pixels: Larger pictures are refused before they are decoded. Above Pillow's own limit
+        name: What errors call the image; the path, or the kind of source, when not given.
+        max_pixels: Larger images are refused before they are decoded. Above Pillow's own limit
             (the default) Pillow refuses first.
 
     Raises:
-        ImageError: The file is missing, damaged, too large or no image; the message names it.
+        ImageError: The source is missing, damaged, too large or not an image; the message names it.
 
     Example:
         >>> open_image(np.zeros((4, 6), np.uint8)).size
@@ -90,19 +86,14 @@ def open_image(
 
 
 def pixel_digest(image: Image.Image) -> str:
-    """Return the sha256 (hex) over size and RGB bytes: equal pictures have equal ids.
-
-    Raises:
-        ImageError: The image is not RGB; `open_image` makes it so.
+    """Return the sha256 (hex) over size and RGB bytes: equal RGB images have equal ids.
 
     Example:
         >>> pixel_digest(Image.new("RGB", (2, 1), "red"))[:8]
         'd6e38e36'
     """
     if image.mode != "RGB":
-        raise ImageError(
-            f"Image of mode {image.mode!r} has no digest; pass it to open_image first."
-        )
+        raise ImageError(f"An image of mode {image.mode!r} has no digest; open it by open_image.")
     digest = hashlib.sha256(f"{image.width}x{image.height}:".encode())
     digest.update(image.tobytes())
     return digest.hexdigest()
@@ -165,7 +156,6 @@ def _decode(image: Image.Image, label: str, *, max_pixels: int) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image, label: str) -> Image.Image:
-    """Return a new RGB image by the conventions of this module."""
     if image.mode == "F":
         raise ImageError(f"{label}: floating-point pixels have no known range; save it as 8-bit.")
     if image.mode == "I" or image.mode.startswith("I;16"):
@@ -176,12 +166,11 @@ def _to_rgb(image: Image.Image, label: str) -> Image.Image:
 
 
 def _from_sixteen_bits(values: np.ndarray, label: str) -> Image.Image:
-    """Scale 0..65535 to 0..255, rounding to nearest."""
     wide = values.astype(np.int64)
     low, high = int(wide.min()), int(wide.max())
     if low < 0 or high > 65535:
         raise ImageError(f"{label}: values {low}..{high} exceed 16 bits; save it as 8-bit.")
-    return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+    return Image.fromarray(((wide + 128) // 257).astype(np.uint8))  # to nearest
 
 
 def _from_array(array: np.ndarray, label: str) -> Image.Image:
@@ -201,15 +190,15 @@ def _reading(label: str) -> Iterator[None]:
     """Turn whatever a decoder raises on a damaged file into an `ImageError` that names it.
 
     Pillow's decoders raise OSError and SyntaxError by design, but also struct.error, IndexError,
-    TypeError, zlib.error and others on hostile bytes; all mean that this picture cannot be read.
+    TypeError, zlib.error and others on hostile bytes; all mean that this image cannot be read.
     """
     try:
         yield
     except ImageError:
         raise
     except UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
-        raise ImageError(f"{label}: not an image in a format we read ({known}).") from error
+        formats = ", ".join(FORMATS)
+        raise ImageError(f"{label}: not an image in a known format ({formats}).") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"{label}: too large to decode ({error})") from error
     except Exception as error:
