@@ -21,7 +21,7 @@ _LABELS = {
 
 def sets_table() -> str:
     """Return the table of all named sets: name, size, where labels come from, AugMix."""
-    rows = ["| name | set | classes | test pictures | labels from | AugMix |", "|" + " --- |" * 6]
+    rows = ["| name | set | classes | test images | labels from | AugMix |", "|" + " --- |" * 6]
     for name in NAMED_SETS:
         entry = catalog_entry(name)
         rows.append(
@@ -40,11 +40,11 @@ def trees(name: str) -> str:
         eurosat/                                  CoOp's layout
             split_zhou_EuroSAT.json
             2750/
-                the pictures that the file lists
+                the images that the file lists
         <BLANKLINE>
         eurosat/                                  TPT's layout
             split_zhou_EuroSAT.json
-            the pictures that the file lists
+            the images that the file lists
         ```
     """
     entry = catalog_entry(name)
@@ -62,9 +62,9 @@ def tree(entry: CatalogEntry, place: Layout) -> str:
     indent = " " * (8 if place.images else 4)
     if entry.folders:
         lines += [f"{indent}{entry.folders[0]}/", f"{indent}{entry.folders[1]}/", f"{indent}..."]
-        lines[-1] += f" {len(entry.folders):,} folders of pictures"
+        lines[-1] += f" {len(entry.folders):,} folders of images"
     else:
-        lines.append(f"{indent}the pictures that the file lists")
+        lines.append(f"{indent}the images that the file lists")
     return "\n".join(lines)
 
 
