@@ -20,7 +20,7 @@ OUTPUT = 64
 
 
 def uniform(count: int, low: float, high: float, *, generator: Generator) -> Tensor:
-    """Draw (count, 1, 1, 1) numbers, to be broadcast over pictures."""
+    """Draw (count, 1, 1, 1) numbers, to be broadcast over images."""
     return torch.rand(count, 1, 1, 1, generator=generator) * (high - low) + low
 
 
@@ -237,7 +237,7 @@ def grounds(count: int, *, generator: Generator) -> Tensor:
 
 
 def degrade(rgb: Tensor, *, generator: Generator) -> Tensor:
-    """Blur, fade, invert, cover a patch, add noise: what happens to pictures after drawing."""
+    """Blur, fade, invert, cover a patch, add noise: what happens to images after drawing."""
 
     def noisy(x: Tensor) -> Tensor:
         amount = uniform(len(x), 0.0, 0.12, generator=generator)
@@ -259,7 +259,7 @@ def degrade(rgb: Tensor, *, generator: Generator) -> Tensor:
 
 
 def _fade(rgb: Tensor, *, generator: Generator) -> Tensor:
-    """Take contrast and saturation from pictures, towards a light paper tone."""
+    """Take contrast and saturation from images, towards a light paper tone."""
     paper = 0.7 + 0.3 * torch.rand(len(rgb), 3, 1, 1, generator=generator)
     left = uniform(len(rgb), 0.25, 0.8, generator=generator)
     muted = 0.5 * rgb + 0.5 * luminance(rgb)
@@ -286,7 +286,7 @@ def augment(
     hard: float,
     generator: Generator,
 ) -> Tensor:
-    """Turn drawings into training pictures.
+    """Turn drawings into training images.
 
     Args:
         first: uint8 (B, S, S, 4), straight RGBA.
@@ -306,13 +306,13 @@ def augment(
     blended[mixed] += _premultiplied(second[mixed]) * share[mixed]
     kind = torch.rand(count, generator=generator)
     placed = place(blended, flippable, still=(kind < still).float(), generator=generator)
-    picture = placed[:, :3] * placed[:, 3:] + 1 - placed[:, 3:]
+    image = placed[:, :3] * placed[:, 3:] + 1 - placed[:, 3:]
     chosen = (kind >= 1 - hard).nonzero()[:, 0]
     rgba = restyle(placed[chosen], generator=generator)
     rgb, alpha = rgba[:, :3], rgba[:, 3:]
     redrawn = rgb * alpha + grounds(len(chosen), generator=generator) * (1 - alpha)
-    picture[chosen] = degrade(redrawn, generator=generator)
-    return picture.mul(255).round_().to(torch.uint8)
+    image[chosen] = degrade(redrawn, generator=generator)
+    return image.mul(255).round_().to(torch.uint8)
 
 
 def _premultiplied(drawings: Tensor) -> Tensor:

@@ -25,17 +25,17 @@ _DIRECTIONS = ("left", "right", "clock", "arrow")
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures of U concepts, several of each, and one caption per concept.
+    """Images of U concepts, several of each, and one caption per concept.
 
     Attributes:
-        pictures: uint8 (B, 3, 64, 64).
-        labels: int64 (B,), concept of each picture.
+        images: uint8 (B, 3, 64, 64).
+        labels: int64 (B,), concept of each image.
         tokens: int64 (U, L), padded with zeros behind the end token.
         ends: int64 (U,), position of each end token.
         fresh: int64 (U,), concept of each caption.
     """
 
-    pictures: Tensor
+    images: Tensor
     labels: Tensor
     tokens: Tensor
     ends: Tensor
@@ -84,7 +84,7 @@ class Batches(IterableDataset[Batch]):
         labels = np.repeat(fresh, self.per_concept)
         first, second = self._drawings(fresh, random)
         generator = torch.Generator().manual_seed(int(random.integers(2**62)))
-        pictures = augment(
+        images = augment(
             torch.from_numpy(self.artwork.pixels[first]),
             torch.from_numpy(self.artwork.pixels[second]),
             flippable=torch.from_numpy(self.flippable[labels]).float(),
@@ -93,7 +93,7 @@ class Batches(IterableDataset[Batch]):
             generator=generator,
         )
         tokens, ends = self.captions(fresh, random)
-        return Batch(pictures, torch.from_numpy(labels), tokens, ends, torch.from_numpy(fresh))
+        return Batch(images, torch.from_numpy(labels), tokens, ends, torch.from_numpy(fresh))
 
     def ramped(self, ends: tuple[float, float], step: int) -> float:
         """Go from the first to the second value while augmentation grows to its full strength."""
@@ -102,7 +102,7 @@ class Batches(IterableDataset[Batch]):
     def _drawings(
         self, fresh: npt.NDArray[np.int64], random: np.random.Generator
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Choose different styles for the pictures of a concept, and partners to blend in."""
+        """Choose different styles for the images of a concept, and partners to blend in."""
         first: list[int] = []
         second: list[int] = []
         for concept in fresh:

@@ -28,7 +28,9 @@ TEMPLATE = "a photo of a {}."
 BINS = 20
 
 
-def pictures(name: str, presentation: str, *, model: Clip, cache: Path) -> npt.NDArray[np.uint8]:
+def draw_images(
+    name: str, presentation: str, *, model: Clip, cache: Path
+) -> npt.NDArray[np.uint8]:
     """Draw one presentation of a set at the model's size, (n, S, S, 3), once per work folder."""
     size = model.preprocessing.size
     path = cache / f"{name.replace('/', '-')}-{presentation}-{size}.npy"
@@ -43,7 +45,7 @@ def pictures(name: str, presentation: str, *, model: Clip, cache: Path) -> npt.N
 
 def image_features(model: Clip, drawn: npt.NDArray[np.uint8]) -> Tensor:
     """(n, S, S, 3) -> (n, D)."""
-    pixels = np.stack([model.preprocessing.normalise(picture) for picture in drawn])
+    pixels = np.stack([model.preprocessing.normalise(image) for image in drawn])
     return torch.cat(
         [model.encode_image(part) for part in torch.split(torch.from_numpy(pixels), 64)]
     )
@@ -73,7 +75,7 @@ def benchmark(
             zip(classes, model.encode_text([TEMPLATE.format(c) for c in classes]), strict=True)
         )
         for kind in presentations:
-            features = image_features(model, pictures(style, kind, model=model, cache=cache))
+            features = image_features(model, draw_images(style, kind, model=model, cache=cache))
             images = dict(zip(classes, features, strict=True))
             for group in ("", *BENCHMARK_GROUPS):
                 name = f"{style}/{group}" if group else style
@@ -95,7 +97,7 @@ def anatomy(model: Clip, *, cache: Path) -> dict[str, float]:
     """
     classes = load_openmoji("openmoji", presentation="plain").classes
     texts = model.encode_text([TEMPLATE.format(c) for c in classes])
-    images = image_features(model, pictures("openmoji", "plain", model=model, cache=cache))
+    images = image_features(model, draw_images("openmoji", "plain", model=model, cache=cache))
     energy = texts.square().mean(dim=0).sort(descending=True).values  # (D,), sums to 1
     return {
         "logit_scale": model.logit_scale,
@@ -111,10 +113,10 @@ def anatomy(model: Clip, *, cache: Path) -> dict[str, float]:
 
 
 def mistakes(model: Clip, *, cache: Path, count: int = 20) -> list[tuple[str, str, float]]:
-    """List the most confident mistakes on plain colour pictures: (is, taken for, how sure)."""
+    """List the most confident mistakes on plain colour images: (is, taken for, how sure)."""
     classes = load_openmoji("openmoji", presentation="plain").classes
     texts = model.encode_text([TEMPLATE.format(c) for c in classes])
-    images = image_features(model, pictures("openmoji", "plain", model=model, cache=cache))
+    images = image_features(model, draw_images("openmoji", "plain", model=model, cache=cache))
     sure, guess = (model.logit_scale * images @ texts.T).softmax(dim=1).max(dim=1)
     wrong = (guess != torch.arange(len(classes))).nonzero()[:, 0]
     worst = wrong[sure[wrong].argsort(descending=True)][:count].tolist()
@@ -122,7 +124,7 @@ def mistakes(model: Clip, *, cache: Path, count: int = 20) -> list[tuple[str, st
 
 
 def _seconds_for_views(model: Clip, repeats: int = 10) -> float:
-    """Best time of encoding 64 pictures, in seconds."""
+    """Best time of encoding 64 images, in seconds."""
     size = model.preprocessing.size
     pixels = torch.zeros(64, 3, size, size)
     times = []
@@ -163,7 +165,7 @@ def main() -> None:
     """Evaluate from the command line."""
     parser = argparse.ArgumentParser(description="Measure a model on the emoji benchmark.")
     parser.add_argument("--model", default="pocket")
-    parser.add_argument("--cache", type=Path, default=WORK / "pictures")
+    parser.add_argument("--cache", type=Path, default=WORK / "images")
     parser.add_argument("--plain", action="store_true", help="plain presentation only")
     parser.add_argument("--json", type=Path, help="also write everything to this file")
     options = parser.parse_args()

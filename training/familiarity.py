@@ -1,12 +1,12 @@
-"""Fit and measure the rule that tells drawings from other pictures.
+"""Fit and measure the rule that tells drawings from other images.
 
     python -m training.familiarity --photographs FOLDER
 
 Familiar are OpenMoji in all six presentations, in colour and as line art, and the ten styles that
 `pocket` was trained on. Unfamiliar are real photographs (`--photographs`, a folder of tar files),
 as they are and pasted onto white (a white border alone does not make a drawing), and noise.
-The rule is fitted on one half (every second picture; an OpenMoji concept is in the same half in all
-its drawings) and measured on the other half, and on pictures of kinds that it was not fitted on:
+The rule is fitted on one half (every second image; an OpenMoji concept is in the same half in all
+its drawings) and measured on the other half, and on images of kinds that it was not fitted on:
 other icon sets, single colours, drawn screenshots, grey photographs.
 """
 
@@ -44,23 +44,23 @@ SENTENCE = (
 
 @dataclass(frozen=True)
 class Kind:
-    """What the rule sees of one kind of picture: (n, D) features and (n, 8) statistics."""
+    """What the rule sees of one kind of image: (n, D) features and (n, 8) statistics."""
 
     name: str
     features: npt.NDArray[np.float64]
     statistics: npt.NDArray[np.float64]
 
     def half(self, which: int) -> Kind:
-        """Return the even (0) or the odd (1) pictures."""
+        """Return the even (0) or the odd (1) images."""
         return Kind(self.name, self.features[which::2], self.statistics[which::2])
 
 
-def look(model: Clip, name: str, *, pictures: Iterable[Image.Image]) -> Kind:
-    """Encode pictures and compute their statistics."""
-    crops = [np.asarray(model.preprocessing.cropped(picture)) for picture in pictures]
+def look(model: Clip, name: str, *, images: Iterable[Image.Image]) -> Kind:
+    """Encode images and compute their statistics."""
+    crops = [np.asarray(model.preprocessing.cropped(image)) for image in images]
     pixels = torch.from_numpy(np.stack([model.preprocessing.normalise(crop) for crop in crops]))
     features = torch.cat([model.encode_image(part) for part in torch.split(pixels, 64)])
-    print(f"{name}: {len(crops)} pictures", flush=True)
+    print(f"{name}: {len(crops)} images", flush=True)
     return Kind(name, features.double().numpy(), np.stack([picture_statistics(c) for c in crops]))
 
 
@@ -70,15 +70,15 @@ def drawings(model: Clip) -> list[Kind]:
     for style in ("openmoji", "openmoji-line"):
         for presentation in PRESENTATIONS:
             samples = load_openmoji(style, presentation=presentation).samples
-            pictures = (sample.image.open() for sample in samples)
-            found.append(look(model, f"{style} {presentation}", pictures=pictures))
+            images = (sample.image.open() for sample in samples)
+            found.append(look(model, f"{style} {presentation}", images=images))
     if not (WORK / "drawings.npy").exists():
         build()
     artwork = load()
     for number, name in enumerate(artwork.styles):
         members = np.flatnonzero(artwork.style == number)[::2]
-        pictures = (on_white(Image.fromarray(np.asarray(artwork.pixels[m]))) for m in members)
-        found.append(look(model, f"trained style {name}", pictures=pictures))
+        images = (on_white(Image.fromarray(np.asarray(artwork.pixels[m]))) for m in members)
+        found.append(look(model, f"trained style {name}", images=images))
     return found
 
 
@@ -87,11 +87,11 @@ def photographs(model: Clip, folder: Path) -> tuple[list[Kind], list[Kind], list
     plain, framed, grey = [], [], []
     for path in sorted(folder.glob("*.tar")):
         name = path.stem
-        plain.append(look(model, f"photographs {name}", pictures=in_tar(path)))
-        pasted = (on_larger_white(picture) for picture in in_tar(path))
-        framed.append(look(model, f"photographs {name} on white", pictures=pasted))
-        colourless = (picture.convert("L").convert("RGB") for picture in in_tar(path))
-        grey.append(look(model, f"photographs {name} in grey", pictures=colourless))
+        plain.append(look(model, f"photographs {name}", images=in_tar(path)))
+        pasted = (on_larger_white(image) for image in in_tar(path))
+        framed.append(look(model, f"photographs {name} on white", images=pasted))
+        colourless = (image.convert("L").convert("RGB") for image in in_tar(path))
+        grey.append(look(model, f"photographs {name} in grey", images=colourless))
     return plain, framed, grey
 
 
@@ -102,7 +102,7 @@ def sense(model: Clip, path: Path) -> dict[str, float]:
     folders = [Path(name).parent.name for name in names]
     classes = sorted(set(folders))
     texts = model.encode_text([f"a photo of a {name.replace('_', ' ')}." for name in classes])
-    pixels = torch.stack([model.preprocess(picture) for picture in in_tar(path)])
+    pixels = torch.stack([model.preprocess(image) for image in in_tar(path)])
     images = torch.cat([model.encode_image(part) for part in torch.split(pixels, 64)])
     confidence, answer = (model.logit_scale * images @ texts.T).softmax(dim=1).max(dim=1)
     right = [classes[index] == folder for index, folder in zip(answer, folders, strict=True)]
@@ -114,7 +114,7 @@ def sense(model: Clip, path: Path) -> dict[str, float]:
 
 
 def in_tar(path: Path) -> Iterator[Image.Image]:
-    """Yield the pictures of a tar file in order of their names."""
+    """Yield the images of a tar file in order of their names."""
     with tarfile.open(path) as archive:
         for member in sorted(archive.getmembers(), key=lambda member: member.name):
             stream = archive.extractfile(member) if member.isfile() else None
@@ -128,11 +128,11 @@ def on_white(drawing: Image.Image) -> Image.Image:
     return Image.alpha_composite(canvas, drawing.convert("RGBA")).convert("RGB")
 
 
-def on_larger_white(picture: Image.Image, share: float = 0.6) -> Image.Image:
-    """Paste a picture into the middle of a white square of which it takes `share` of a side."""
-    side = int(max(picture.size) / share)
+def on_larger_white(image: Image.Image, share: float = 0.6) -> Image.Image:
+    """Paste an image into the middle of a white square of which it takes `share` of a side."""
+    side = int(max(image.size) / share)
     canvas = Image.new("RGB", (side, side), "white")
-    canvas.paste(picture, ((side - picture.width) // 2, (side - picture.height) // 2))
+    canvas.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
     return canvas
 
 
@@ -141,7 +141,7 @@ def icons(model: Clip, style: str) -> Kind:
     package = fetch(style, WORK / "npm")
     names = sorted(package.icons["icons"])
     chosen = np.random.default_rng(0).permutation(len(names))[:ICONS_PER_SET]
-    pictures = []
+    images = []
     for index in chosen:
         icon = package.icons["icons"][names[index]]
         width = icon.get("width", package.icons.get("width", 16))
@@ -150,8 +150,8 @@ def icons(model: Clip, style: str) -> Kind:
         space = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
         pixels = render(f'<svg {space} viewBox="{box}">{icon["body"]}</svg>', 128)
         if pixels is not None:
-            pictures.append(on_white(Image.fromarray(pixels)))
-    return look(model, f"icons {style}", pictures=pictures)
+            images.append(on_white(Image.fromarray(pixels)))
+    return look(model, f"icons {style}", images=images)
 
 
 def noise(model: Clip) -> list[Kind]:
@@ -175,7 +175,7 @@ def noise(model: Clip) -> list[Kind]:
 
     makers = {"colour": coloured, "grey": grey, "black and white": black_and_white}
     return [
-        look(model, f"noise, {name}", pictures=(make() for _ in range(200)))
+        look(model, f"noise, {name}", images=(make() for _ in range(200)))
         for name, make in makers.items()
     ]
 
@@ -218,7 +218,7 @@ def screenshots(count: int = 200) -> Iterator[Image.Image]:
 def fit(model: Clip, familiar: list[Kind], *, strange: list[Kind]) -> Rule:
     """Fit a logistic regression in which every kind has the same weight on its side.
 
-    The threshold is the score that one in a hundred of the familiar pictures exceeds.
+    The threshold is the score that one in a hundred of the familiar images exceeds.
     """
     sides = ((0.0, familiar), (1.0, strange))
     rows = [_inputs(kind) for _, kinds in sides for kind in kinds]
@@ -274,7 +274,7 @@ def _logistic(
 
 
 def measure(rule: Rule, kinds: Iterable[Kind]) -> dict[str, dict[str, int]]:
-    """Count the pictures of each kind and those that are called unfamiliar."""
+    """Count the images of each kind and those that are called unfamiliar."""
     table = {}
     for kind in kinds:
         flagged = rule.score(kind.features, kind.statistics) > rule.threshold
@@ -294,8 +294,8 @@ def main() -> None:
     strange = [*plain, *framed, *noise(model)]
     rule = fit(model, [k.half(0) for k in familiar], strange=[k.half(0) for k in strange])
     other = [icons(model, style) for style in OTHER_ICONS]
-    other.append(look(model, "single colours", pictures=single_colours()))
-    other.append(look(model, "screenshots", pictures=screenshots()))
+    other.append(look(model, "single colours", images=single_colours()))
+    other.append(look(model, "screenshots", images=screenshots()))
     measured = [kind.half(1) for kind in (*familiar, *strange, *grey)]
     print(json.dumps(measure(rule, [*measured, *other]), indent=1))
     for path in sorted(chosen.photographs.glob("*.tar")):

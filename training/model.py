@@ -18,11 +18,11 @@ from dtpt.clip.tokenizer import Tokenizer
 CONTEXT_LENGTH = 32
 EMBEDDING_STD = 0.015  # CLIP's scale of token embeddings, which prompt tuning's step size refers to
 FIRST_SCALE, MAX_SCALE = 20.0, 100.0
-TEXT_SHARE = 0.3  # of the loss: how much finding the picture of a caption counts
+TEXT_SHARE = 0.3  # of the loss: how much finding the image of a caption counts
 
 
 def pocket_config(vocab_size: int) -> ClipConfig:
-    """Return the shape of `pocket`: about 3 M parameters, 39 M multiplications per picture."""
+    """Return the shape of `pocket`: about 3 M parameters, 39 M multiplications per image."""
     return ClipConfig(
         embed_dim=256,
         activation="gelu",
@@ -52,9 +52,9 @@ class InTraining(nn.Module):
         self.clip = clip
         self.norm = nn.BatchNorm1d(clip.config.embed_dim)
 
-    def image_features(self, pictures: Tensor) -> Tensor:
+    def image_features(self, images: Tensor) -> Tensor:
         """uint8 (B, 3, S, S) -> (B, D) unit vectors."""
-        pixels = normalised(pictures, self.clip.preprocessing)
+        pixels = normalised(images, self.clip.preprocessing)
         return F.normalize(self.norm(self.clip.visual(pixels)), dim=1)
 
     def text_features(self, tokens: Tensor, ends: Tensor) -> Tensor:
@@ -113,11 +113,11 @@ def hold_temperature(model: Clip) -> None:
     model.log_logit_scale.clamp_(max=math.log(MAX_SCALE))
 
 
-def normalised(pictures: Tensor, preprocessing: Preprocess) -> Tensor:
+def normalised(images: Tensor, preprocessing: Preprocess) -> Tensor:
     """uint8 (B, 3, S, S) -> what the image tower takes."""
     mean = torch.tensor(preprocessing.mean).view(1, 3, 1, 1)
     std = torch.tensor(preprocessing.std).view(1, 3, 1, 1)
-    return (pictures.float() / 255 - mean) / std
+    return (images.float() / 255 - mean) / std
 
 
 def concept_loss(
@@ -139,20 +139,20 @@ def contrastive_loss(
     """CLIP's loss against captions of *all* concepts.
 
     A batch has captions of its own concepts only. For the others the bank holds the text features
-    of the last time they were seen, so every picture is compared with every concept at the price
-    of a small text batch. The other direction compares a caption with the pictures of the batch,
+    of the last time they were seen, so every image is compared with every concept at the price
+    of a small text batch. The other direction compares a caption with the images of the batch,
     several of which may show its concept.
 
     Args:
         images: (B, D) unit vectors.
         texts: (U, D) unit vectors of the captions of this batch.
-        labels: (B,) concept of each picture.
+        labels: (B,) concept of each image.
         fresh: (U,) concept of each caption; no concept twice.
         bank: (K, D) unit vectors, without gradient.
         scale: Factor of the cosines.
 
     Returns:
-        The loss, and the share of pictures whose nearest concept is theirs.
+        The loss, and the share of images whose nearest concept is theirs.
     """
     prototypes = bank.index_copy(0, fresh, texts)  # (K, D)
     by_image, accuracy = concept_loss(images, prototypes, labels=labels, scale=scale)

@@ -53,10 +53,10 @@ class Settings:
         joint_from: Step from which the towers face each other. Before, both learn one free vector
             per concept: two random towers that wait for each other lose a long time.
         calm_from: Step from which the text tower learns at a fifth of its rate: it knows the names,
-            and a target that moves too fast holds the pictures back.
+            and a target that moves too fast holds the images back.
         ramp: Steps until augmentation has its full strength.
         concepts: Concepts per batch.
-        per_concept: Pictures of each, in different styles.
+        per_concept: Images of each, in different styles.
         rate: Learning rate of the image tower.
         text_rate: Learning rate of the text tower.
         embedding_rate: Learning rate of the token and position embeddings, which are small numbers.
@@ -147,9 +147,9 @@ class Trainer:
         return self.step >= self.settings.calm_from
 
     def _apart(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Loss of pictures against free vectors, and of captions against the same ones."""
+        """Loss of images against free vectors, and of captions against the same ones."""
         scale = self.model.clip.log_logit_scale.exp()
-        images = self.model.image_features(batch.pictures)
+        images = self.model.image_features(batch.images)
         prototypes = F.normalize(self.prototypes, dim=1)
         loss, accuracy = concept_loss(images, prototypes, labels=batch.labels, scale=scale)
         pulled = self.step >= self.settings.pull_from
@@ -166,7 +166,7 @@ class Trainer:
         """CLIP's loss, against a bank that is computed anew every few steps."""
         if self.step % REFRESH[self.calm] == 0:
             self._fill_bank()
-        images = self.model.image_features(batch.pictures)
+        images = self.model.image_features(batch.images)
         texts = self.model.text_features(batch.tokens, batch.ends)
         result = contrastive_loss(
             images,

@@ -105,7 +105,7 @@ def test_a_short_run_learns_and_its_export_keeps_what_was_learnt(
     batch = trainer.batches().batch(1000)
     texts = model.encode_text([f"a photo of a {name}." for name in NAMES])
     pixels = np.stack(
-        [model.preprocessing.normalise(p.permute(1, 2, 0).numpy()) for p in batch.pictures]
+        [model.preprocessing.normalise(p.permute(1, 2, 0).numpy()) for p in batch.images]
     )
     predicted = (model.encode_image(torch.from_numpy(pixels)) @ texts.T).argmax(1)
     assert (predicted == batch.labels).float().mean() > 2 / len(NAMES)
@@ -133,12 +133,12 @@ def test_batches_depend_on_seed_and_step_only(artwork, tokenizer_json):
     trainer = Trainer(artwork, tokenizer_json, settings=SHORT)
     stream = trainer.batches()
     again = stream.batch(7)
-    assert torch.equal(stream.batch(7).pictures, again.pictures)
+    assert torch.equal(stream.batch(7).images, again.images)
     assert torch.equal(stream.batch(7).tokens, again.tokens)
-    assert not torch.equal(stream.batch(8).pictures, again.pictures)
+    assert not torch.equal(stream.batch(8).images, again.images)
 
 
-def test_every_picture_of_a_batch_shows_the_concept_of_its_label(artwork, tokenizer_json):
+def test_every_image_of_a_batch_shows_the_concept_of_its_label(artwork, tokenizer_json):
     stream = batches.Batches(
         artwork,
         Trainer(artwork, tokenizer_json, settings=SHORT).model.clip.tokenizer,
@@ -182,7 +182,7 @@ def test_line_art_inks_the_border_and_spares_the_inside():
     assert pen[0, 0, 2, 2] == 0
 
 
-def test_loss_is_small_when_pictures_and_captions_agree_and_sees_the_whole_bank():
+def test_loss_is_small_when_images_and_captions_agree_and_sees_the_whole_bank():
     texts = torch.eye(4)[:2]
     labels, fresh = torch.tensor([0, 1, 1]), torch.tensor([0, 1])
     images = torch.eye(4)[labels]
@@ -267,9 +267,9 @@ def test_folding_the_extra_norm_does_not_change_image_features(artwork, tokenize
     trainer = Trainer(artwork, tokenizer_json, settings=SHORT)
     for step in range(2):
         trainer.advance(trainer.batches().batch(step))
-    pictures = trainer.batches().batch(9).pictures
+    images = trainer.batches().batch(9).images
     model = trainer.model.eval()
     folded = model.folded()
-    expected = model.image_features(pictures)
-    actual = folded.encode_image(normalised(pictures, folded.preprocessing))
+    expected = model.image_features(images)
+    actual = folded.encode_image(normalised(images, folded.preprocessing))
     torch.testing.assert_close(actual, expected.detach(), rtol=0, atol=1e-5)
