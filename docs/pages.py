@@ -31,7 +31,7 @@ MODULES = {
     "dtpt.metrics": "Calibration and selective prediction; needs no model.",
     "dtpt.methods": "The methods, and how a name becomes one.",
     "dtpt.data": "Data sets.",
-    "dtpt.views": "The views of a picture.",
+    "dtpt.views": "The views of an image.",
     "dtpt.tuning": "The engine.",
     "dtpt.calibration": "Temperature, prediction sets, abstention, and the calibration file.",
     "dtpt.runs": "Evaluation that can be stopped and continued.",
@@ -167,7 +167,7 @@ def public_names(module: str) -> list[str]:
 
     Example:
         >>> public_names("dtpt.views")
-        ['ViewRecipe', 'make_views']
+        ['ViewRecipe', 'Views', 'as_images', 'contact_sheet', 'make_views']
     """
     loaded = import_module(module)
     defined = [

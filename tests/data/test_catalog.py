@@ -11,7 +11,7 @@ import pytest
 
 import dtpt
 from dtpt.data import FAMILIES, catalog, family_title
-from dtpt.data.catalog import PAPER_SETS, catalog_entry, family_protocol
+from dtpt.data.catalog import PAPER_SETS, CatalogEntry, catalog_entry, family_protocol
 from dtpt.errors import DatasetError, UnknownName
 
 MEDICAL = {
@@ -87,6 +87,7 @@ def test_a_dropped_set_is_listed_under_its_own_heading(dropped):
     [
         ({"family": "fine-grained"}, "family"),
         ({"family": "natural-shifts"}, "family"),
+        ({"family": 3}, "tissue.json.*family"),
         ({"kind": "zip"}, "tissue.json.*kind"),
         ({"images": "many"}, "tissue.json.*images"),
         ({"name": "folder:x"}, "tissue.json.*name"),
@@ -103,6 +104,13 @@ def test_a_wrong_file_in_the_catalogue_is_refused_by_name(change, message, tmp_p
     monkeypatch.setattr(catalog, "NAMED_SETS", (*PAPER_SETS, "tissue"))
     with pytest.raises(DatasetError, match=message):
         catalog_entry.__wrapped__("tissue")
+
+
+@pytest.mark.parametrize("protocol", ["fine-grained", "natural-shifts", None])
+def test_a_set_takes_the_protocol_of_its_file_or_of_its_family(protocol):
+    content = {**MEDICAL, "protocol": protocol} if protocol else MEDICAL
+    assert CatalogEntry.model_validate(content).protocol == (protocol or "fine-grained")
+    assert catalog_entry("imagenet_a").protocol == "natural-shifts"
 
 
 def test_unknown_names_get_a_suggestion():

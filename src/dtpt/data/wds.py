@@ -77,13 +77,7 @@ def load_wds(pattern: str, *, name: str) -> Dataset:
         Sample(sample_id(path), label, image)
         for (path, _, image), label in zip(rows, resolved.labels, strict=True)
     )
-    return Dataset(
-        name=name,
-        classes=resolved.classes,
-        samples=samples,
-        source=pattern,
-        notes=resolved.notes,
-    )
+    return Dataset(name, resolved.classes, samples, source=pattern, notes=resolved.notes)
 
 
 def expand_braces(pattern: str) -> list[str]:
