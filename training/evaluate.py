@@ -28,9 +28,7 @@ TEMPLATE = "a photo of a {}."
 BINS = 20
 
 
-def draw_images(
-    name: str, presentation: str, *, model: Clip, cache: Path
-) -> npt.NDArray[np.uint8]:
+def draw_images(name: str, presentation: str, *, model: Clip, cache: Path) -> npt.NDArray[np.uint8]:
     """Draw one presentation of a set at the model's size, (n, S, S, 3), once per work folder."""
     size = model.preprocessing.size
     path = cache / f"{name.replace('/', '-')}-{presentation}-{size}.npy"
