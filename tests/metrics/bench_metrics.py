@@ -12,13 +12,13 @@ import numpy as np
 from dtpt.metrics import (
     CalibrationReport,
     Predictions,
-    binomial_upper_bounds,
     bootstrap_intervals,
     calibration_report,
     compare_table,
     fit_temperature,
     pool,
 )
+from dtpt.metrics.distributions import binomial_upper_bounds
 
 SAMPLES = 50_000
 

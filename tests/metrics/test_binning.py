@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtpt.errors import MetricError
-from dtpt.metrics import equal_mass_bins, equal_width_bins, reliability_bins, width_edges
+from dtpt.metrics import reliability_bins
+from dtpt.metrics.binning import equal_mass_bins, equal_width_bins, width_edges
 
 cheap = settings(max_examples=500, deadline=None, database=None)
 
@@ -35,11 +36,6 @@ def test_one_ulp_beside_an_edge_changes_the_bin_only_upwards(bins: int) -> None:
     assert above.tolist() == list(range(1, bins))
 
 
-def test_left_closed_bins_put_an_edge_into_the_upper_bin_and_one_into_the_last() -> None:
-    edges = width_edges(20)
-    assert equal_width_bins(edges, closed="left").tolist() == [*range(20), 19]
-
-
 @cheap
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=20),
@@ -58,14 +54,13 @@ def test_rational_confidences_are_binned_exactly(
 @given(
     st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.05, 0.15]), min_size=1, max_size=20),
     st.integers(1, 40),
-    st.sampled_from(["right", "left"]),
 )
-def test_every_sample_is_in_exactly_one_bin(values: list[float], bins: int, closed: str) -> None:
-    member = equal_width_bins(values, bins, closed=closed)
+def test_every_sample_is_in_exactly_one_bin(values: list[float], bins: int) -> None:
+    member = equal_width_bins(values, bins)
     edges = width_edges(bins)
     for value, k in zip(values, member, strict=True):
         assert edges[k] <= value <= edges[k + 1]
-    count = reliability_bins(values, [True] * len(values), bins=bins, closed=closed).count
+    count = reliability_bins(values, [True] * len(values), bins=bins).count
     assert count.sum() == len(values)
 
 
@@ -111,10 +106,3 @@ def test_fewer_than_one_bin_is_refused(bins: int) -> None:
         equal_width_bins([0.5], bins)
     with pytest.raises(MetricError, match="bins"):
         equal_mass_bins([0.5], bins)
-
-
-def test_unknown_conventions_are_refused() -> None:
-    with pytest.raises(MetricError, match="closed"):
-        equal_width_bins([0.5], closed="both")  # type: ignore[arg-type]
-    with pytest.raises(MetricError, match="ties"):
-        equal_mass_bins([0.5], ties="random")  # type: ignore[arg-type]

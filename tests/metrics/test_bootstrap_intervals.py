@@ -8,7 +8,6 @@ from dtpt.metrics import (
     METRICS,
     Conventions,
     Predictions,
-    accuracy,
     augrc,
     bootstrap_intervals,
     centred_interval,
@@ -127,7 +126,7 @@ def test_intervals_cover_the_true_value_as_often_as_they_claim() -> None:
     rng = np.random.default_rng(11)
     many = simulate(rng, 1_000_000)
     truth = {
-        "accuracy": accuracy(many[1]),
+        "accuracy": many[1].mean(),
         "augrc": augrc(*many),
         "top_brier": top_brier_parts(*many).score,
     }

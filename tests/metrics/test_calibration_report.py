@@ -32,7 +32,7 @@ def test_report_holds_what_the_single_metrics_give(predictions) -> None:
         probabilities, labels, conventions=Conventions(bins=10, aece_bins=15)
     )
     assert report.n == 200
-    assert report.accuracy == metrics.accuracy(correct)
+    assert report.accuracy == correct.mean()
     assert report.ece == metrics.ece(confidence, correct, bins=10)
     assert report.mce == metrics.mce(confidence, correct, bins=10)
     assert report.aece == metrics.aece(confidence, correct, bins=15)

@@ -16,11 +16,10 @@ from dtpt.metrics import (
     PooledPredictions,
     Predictions,
     compare_table,
-    holm,
-    mcnemar,
     pool,
 )
-from dtpt.metrics.comparison import accuracy_difference, student_difference
+from dtpt.metrics.comparison import accuracy_difference, holm, student_difference
+from dtpt.metrics.distributions import mcnemar
 
 cheap = settings(max_examples=200, deadline=None, database=None)
 

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtpt.errors import MetricError
-from dtpt.metrics import (
-    binomial_cdf,
-    binomial_interval,
-    binomial_upper_bound,
+from dtpt.metrics import binomial_cdf, binomial_interval, binomial_upper_bound
+from dtpt.metrics.distributions import (
     binomial_upper_bounds,
     mcnemar,
+    student_quantile,
+    student_tail,
 )
-from dtpt.metrics.distributions import student_quantile, student_tail
 
 cheap = settings(max_examples=150, deadline=None, database=None)
 

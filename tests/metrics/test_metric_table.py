@@ -25,8 +25,8 @@ from dtpt.metrics import (
 def sure_fraction(monkeypatch) -> str:
     """A metric that the table does not have."""
     metric = Metric(
-        key="sure_fraction",
-        heading="Sure",
+        "sure_fraction",
+        "Sure",
         meaning="Fraction of predictions with a confidence of at least one half.",
         higher_is_better=None,
         roles=("compared",),

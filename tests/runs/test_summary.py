@@ -12,8 +12,8 @@ def test_a_metric_added_to_the_table_is_in_the_summary_and_in_the_results(
     run_tiny, pictures, monkeypatch
 ):
     share = Metric(
-        key="share_of_sure",
-        heading="Sure",
+        "share_of_sure",
+        "Sure",
         higher_is_better=None,
         meaning="Share of predictions with a confidence of at least 0.3.",
         function=lambda p, _: float((p.confidence >= 0.3).mean()),

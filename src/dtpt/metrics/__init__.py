@@ -3,13 +3,7 @@
 Inputs are class probabilities with labels, or confidence with correctness. Results are fractions.
 """
 
-from dtpt.metrics.binning import (
-    ReliabilityBins,
-    equal_mass_bins,
-    equal_width_bins,
-    reliability_bins,
-    width_edges,
-)
+from dtpt.metrics.binning import ReliabilityBins, reliability_bins
 from dtpt.metrics.calibration_errors import aece, classwise_ece, ece, mce, smooth_ece
 from dtpt.metrics.comparison import (
     COMPARED,
@@ -19,22 +13,10 @@ from dtpt.metrics.comparison import (
     bootstrap_intervals,
     compare_table,
     draw_metrics,
-    holm,
     pool,
 )
-from dtpt.metrics.distributions import (
-    binomial_cdf,
-    binomial_interval,
-    binomial_upper_bound,
-    binomial_upper_bounds,
-    mcnemar,
-)
-from dtpt.metrics.floor import (
-    CalibratedBand,
-    CalibratedEce,
-    calibrated_band,
-    calibrated_ece,
-)
+from dtpt.metrics.distributions import binomial_cdf, binomial_interval, binomial_upper_bound
+from dtpt.metrics.floor import CalibratedBand, calibrated_band, calibrated_ece
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.report import (
     Bootstrap,
@@ -44,15 +26,7 @@ from dtpt.metrics.report import (
     gap_interval,
 )
 from dtpt.metrics.resampling import Interval, centred_interval
-from dtpt.metrics.scores import (
-    BrierParts,
-    accuracy,
-    brier,
-    mean_confidence,
-    nll,
-    signed_gap,
-    top_brier_parts,
-)
+from dtpt.metrics.scores import brier, nll, signed_gap, top_brier_parts
 from dtpt.metrics.selective import RiskCoverageCurve, augrc, aurc, risk_coverage_curve
 from dtpt.metrics.table import METRICS, Metric, Role, metrics_with, score
 from dtpt.metrics.temperature import fit_shared_temperature, fit_temperature, tempered
@@ -61,9 +35,7 @@ __all__ = [
     "COMPARED",
     "METRICS",
     "Bootstrap",
-    "BrierParts",
     "CalibratedBand",
-    "CalibratedEce",
     "CalibrationReport",
     "Comparison",
     "Conventions",
@@ -75,14 +47,12 @@ __all__ = [
     "ReliabilityBins",
     "RiskCoverageCurve",
     "Role",
-    "accuracy",
     "aece",
     "augrc",
     "aurc",
     "binomial_cdf",
     "binomial_interval",
     "binomial_upper_bound",
-    "binomial_upper_bounds",
     "bootstrap_intervals",
     "brier",
     "calibrated_band",
@@ -94,15 +64,10 @@ __all__ = [
     "compare_table",
     "draw_metrics",
     "ece",
-    "equal_mass_bins",
-    "equal_width_bins",
     "fit_shared_temperature",
     "fit_temperature",
     "gap_interval",
-    "holm",
     "mce",
-    "mcnemar",
-    "mean_confidence",
     "metrics_with",
     "nll",
     "pool",
@@ -113,5 +78,4 @@ __all__ = [
     "smooth_ece",
     "tempered",
     "top_brier_parts",
-    "width_edges",
 ]

@@ -9,7 +9,6 @@ whether the numbers went through a float64 file.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +17,9 @@ from dtpt.metrics.validation import (
     FloatArray,
     IntArray,
     check_bins,
-    check_choice,
     check_confidence,
     check_pair,
 )
-
-Closed = Literal["right", "left"]
-MassTies = Literal["together", "stable"]
 
 
 @dataclass(frozen=True)
@@ -43,80 +38,42 @@ def width_edges(bins: int) -> FloatArray:
     return np.arange(check_bins(bins) + 1) / np.float64(bins)
 
 
-def equal_width_bins(
-    confidence: npt.ArrayLike, bins: int = 20, *, closed: Closed = "right"
-) -> IntArray:
+def equal_width_bins(confidence: npt.ArrayLike, bins: int = 20) -> IntArray:
     """Return the equal-width bin (0..bins-1) of each confidence.
 
-    Args:
-        confidence: (samples,) in [0, 1].
-        bins: number of bins; the paper's diagrams use 20.
-        closed: "right" puts a value on an edge into the lower bin (the paper's code), "left" into
-            the upper one. Exactly 0 is always in the first bin and exactly 1 in the last.
+    A value on an edge belongs to the lower bin, as in the paper's code; exactly 0 to the first.
 
     Example:
         >>> equal_width_bins([0.0, 0.05, 0.15, 0.951, 1.0]).tolist()
         [0, 0, 2, 19, 19]
-        >>> equal_width_bins([0.0, 0.05, 1.0], closed="left").tolist()
-        [0, 1, 19]
     """
-    return assign_width_bins(check_confidence(confidence), bins, closed=closed)
+    return assign_width_bins(check_confidence(confidence), bins)
 
 
-def assign_width_bins(values: FloatArray, bins: int, *, closed: Closed) -> IntArray:
+def assign_width_bins(values: FloatArray, bins: int) -> IntArray:
     """Do what `equal_width_bins` does, on checked values, of which there may be none."""
-    check_choice(closed, "closed", choices=("right", "left"))
-    inner = width_edges(bins)[1:-1]
-    side: Literal["left", "right"] = "left" if closed == "right" else "right"
-    return np.searchsorted(inner, values, side=side).astype(np.int64)
+    return np.searchsorted(width_edges(bins)[1:-1], values, side="left").astype(np.int64)
 
 
-def equal_mass_bins(
-    confidence: npt.ArrayLike, bins: int = 20, *, ties: MassTies = "together"
-) -> IntArray:
+def equal_mass_bins(confidence: npt.ArrayLike, bins: int = 20) -> IntArray:
     """Return the equal-mass bin of each sample: rank r of n goes to bin floor(r * bins / n).
 
-    With fewer samples than bins every distinct confidence has its own bin.
-
-    Args:
-        confidence: (samples,) in [0, 1].
-        bins: number of bins.
-        ties: "together" keeps equal confidences in one bin, the one of their lowest rank, so that
-            sample order does not matter; "stable" splits them in input order, which keeps sizes
-            equal within one.
-
-    Example:
-        >>> equal_mass_bins([0.9, 0.1, 0.5, 0.5], 2).tolist()
-        [1, 0, 0, 0]
-        >>> equal_mass_bins([0.9, 0.1, 0.5, 0.5], 2, ties="stable").tolist()
-        [1, 0, 0, 1]
+    Equal confidences stay in one bin, the one of their lowest rank, so that sample order does not
+    matter. With fewer samples than bins every distinct confidence has its own bin.
     """
-    check_choice(ties, "ties", choices=("together", "stable"))
     values = check_confidence(confidence)
     check_bins(bins)
-    order = np.argsort(values, kind="stable")
-    rank = np.arange(len(values))
-    if ties == "together":
-        ordered = values[order]
-        starts_group = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-        rank = np.maximum.accumulate(np.where(starts_group, rank, 0))
-    result = np.empty(len(values), dtype=np.int64)
-    result[order] = rank * bins // len(values)
-    return result
+    ordered = np.sort(values)
+    rank = np.searchsorted(ordered, values, side="left")  # the lowest among equals
+    return rank * bins // len(values)
 
 
 def reliability_bins(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 20, closed: Closed = "right"
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 20
 ) -> ReliabilityBins:
-    """Return count, mean confidence and accuracy per equal-width bin.
-
-    Example:
-        >>> data = reliability_bins([0.2, 0.4, 0.9], [False, True, True], bins=2)
-        >>> data.count.tolist(), data.accuracy.tolist()
-        ([2, 1], [0.5, 1.0])
-    """
+    """Return count, mean confidence and accuracy per equal-width bin."""
     values, hits = check_pair(confidence, correct)
-    member = equal_width_bins(values, bins, closed=closed)
+    member = equal_width_bins(values, bins)
     count = np.bincount(member, minlength=bins)
     size = np.where(count > 0, count, np.nan)  # an empty bin has no mean: NaN
     return ReliabilityBins(

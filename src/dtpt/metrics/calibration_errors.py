@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from dtpt.errors import MetricError
 from dtpt.metrics.binning import (
-    Closed,
-    MassTies,
     assign_width_bins,
     equal_mass_bins,
     equal_width_bins,
@@ -24,7 +22,6 @@ from dtpt.metrics.validation import (
     IntArray,
     Probabilities,
     check_bins,
-    check_choice,
     check_pair,
     check_predictions,
     float64_blocks,
@@ -34,19 +31,13 @@ from dtpt.metrics.validation import (
 SMOOTHING_GRID = 2**13
 
 
-def ece(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 20, closed: Closed = "right"
-) -> float:
-    """Return the expected calibration error, the mean of |accuracy - confidence| over bins.
+def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 20) -> float:
+    """Return the expected calibration error: the mean of |accuracy - confidence| over bins.
 
     Each equal-width bin counts with its fraction of the samples.
-
-    Example:
-        >>> round(ece([0.8, 0.8, 0.6, 0.3], [True, True, False, False]), 3)
-        0.325
     """
     values, hits = check_pair(confidence, correct)
-    return _binned_error(hits - values, equal_width_bins(values, bins, closed=closed))
+    return _binned_error(hits - values, equal_width_bins(values, bins))
 
 
 def aece(
@@ -54,57 +45,41 @@ def aece(
     correct: npt.ArrayLike,
     *,
     bins: int = 20,
-    ties: MassTies = "together",
     drop_smallest: bool = False,
 ) -> float:
     """Return the adaptive calibration error: like `ece`, but over bins of equal mass.
 
-    Args:
-        confidence: (samples,) in [0, 1].
-        correct: (samples,) whether the prediction was right.
-        bins: number of bins. The paper does not state it; the code of O-TPT has 15.
-        ties: see `equal_mass_bins`.
-        drop_smallest: reproduce O-TPT's code, which interpolates bin edges between the sorted
-            confidences and leaves the smallest confidence(s) in no bin. Ignores `ties`.
+    The paper does not state the number of bins; the code of O-TPT has 15. `drop_smallest`
+    reproduces that code, which interpolates bin edges between the sorted confidences and leaves the
+    smallest confidence(s) in no bin.
     """
     values, hits = check_pair(confidence, correct)
     check_bins(bins)
     if drop_smallest:
         return _aece_without_smallest(values, hits, bins=bins)
-    return _binned_error(hits - values, equal_mass_bins(values, bins, ties=ties))
+    return _binned_error(hits - values, equal_mass_bins(values, bins))
 
 
-def mce(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 20, closed: Closed = "right"
-) -> float:
+def mce(confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int = 20) -> float:
     """Return the maximum calibration error: the largest |accuracy - confidence| of a bin.
 
     Bins are those of `ece`. A bin with a single sample counts fully, as in the code behind the
     paper, so the value is noisy where few samples have a low or a high confidence.
     """
-    data = reliability_bins(confidence, correct, bins=bins, closed=closed)
+    data = reliability_bins(confidence, correct, bins=bins)
     return float(np.nanmax(np.abs(data.accuracy - data.mean_confidence)))
 
 
-def classwise_ece(
-    probabilities: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    *,
-    bins: int = 20,
-    closed: Closed = "right",
-) -> float:
+def classwise_ece(probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, bins: int = 20) -> float:
     """Return the mean over classes of the ECE of "this sample is of class k"."""
     rows, truth = check_predictions(probabilities, labels)
-    return float(classwise_errors(rows, truth, bins=bins, closed=closed).mean())
+    return float(classwise_errors(rows, truth, bins=bins).mean())
 
 
-def classwise_errors(
-    probabilities: Probabilities, labels: IntArray, *, bins: int, closed: Closed
-) -> FloatArray:
+def classwise_errors(probabilities: Probabilities, labels: IntArray, *, bins: int) -> FloatArray:
     """Return the ECE of each class from checked arrays, shape (classes,)."""
     # With many classes nearly all probabilities are in the first bin: only the others are sorted
     # into bins, and the first bin is what remains of the class's total.
-    check_choice(closed, "closed", choices=("right", "left"))
     samples, classes = probabilities.shape
     first_edge = width_edges(bins)[1]
     total = np.zeros(classes)
@@ -115,11 +90,11 @@ def classwise_errors(
         columns.append(large % classes)
         values.append(block.ravel()[large])
     value = np.concatenate(values)
-    cell = np.concatenate(columns) * bins + assign_width_bins(value, bins, closed=closed)
+    cell = np.concatenate(columns) * bins + assign_width_bins(value, bins)
     gaps = np.bincount(cell, weights=value, minlength=classes * bins).reshape(classes, bins)
     gaps[:, 0] += total - gaps.sum(axis=1)
     p_label = probabilities[np.arange(samples), labels].astype(np.float64)
-    np.subtract.at(gaps, (labels, assign_width_bins(p_label, bins, closed=closed)), 1.0)
+    np.subtract.at(gaps, (labels, assign_width_bins(p_label, bins)), 1.0)
     return np.asarray(np.abs(gaps).sum(axis=1) / samples)
 
 
@@ -130,13 +105,8 @@ def smooth_ece(
 
     The residuals (correct - confidence) are smoothed over confidence by a Gaussian kernel reflected
     at 0 and 1; the error is the integral of the absolute smoothed residual. It shrinks when the
-    bandwidth grows, and the reported value is the one that equals its own bandwidth, so no bin or
-    width has to be chosen. Resolution about 1e-4.
-
-    Args:
-        confidence: (samples,) in [0, 1].
-        correct: (samples,) whether the prediction was right.
-        bandwidth: standard deviation of the kernel; `None` for the self-consistent one.
+    bandwidth (the kernel's standard deviation) grows. Without a given bandwidth the value is the
+    one that equals its own bandwidth, so nothing has to be chosen. Resolution about 1e-4.
     """
     values, hits = check_pair(confidence, correct)
     left, fraction = grid_cells(values, grid=SMOOTHING_GRID)
@@ -167,9 +137,9 @@ def _aece_without_smallest(values: FloatArray, hits: BoolArray, *, bins: int) ->
     return float(np.abs(gaps).sum() / count)
 
 
-# The smooth calibration error, for one set of samples or many resamples of it. Residuals lie on a
-# grid over [0, 1] that is mirrored at both ends into a circle. There a Gaussian kernel multiplies
-# Fourier coefficients, so that an error at one bandwidth costs one transform.
+# Smooth calibration error, for one set of samples or many resamples. Residuals lie on a grid over
+# [0, 1] that is mirrored at both ends into a circle. There a Gaussian kernel multiplies Fourier
+# coefficients, so that an error at one bandwidth costs one transform.
 
 
 def grid_cells(position: FloatArray, *, grid: int) -> tuple[IntArray, FloatArray]:

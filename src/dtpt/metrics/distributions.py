@@ -31,10 +31,6 @@ def binomial_upper_bound(errors: int, n: int, *, level: float = 0.95) -> float:
     """Return the exact one-sided upper bound (Clopper-Pearson) of a rate of `errors` in `n`.
 
     Whatever the true rate is, the bound lies below it with a probability of at most 1 - level.
-
-    Example:
-        >>> round(binomial_upper_bound(0, 100), 5), round(binomial_upper_bound(3, 100), 5)
-        (0.02951, 0.07571)
     """
     return float(binomial_upper_bounds([errors], [n], level=level)[0])
 
@@ -51,13 +47,7 @@ def binomial_upper_bounds(
 
 
 def binomial_interval(successes: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return the exact two-sided interval (Clopper-Pearson) of a rate.
-
-    Example:
-        >>> low, high = binomial_interval(8, 10)
-        >>> round(low, 4), round(high, 4)
-        (0.4439, 0.9748)
-    """
+    """Return the exact two-sided interval (Clopper-Pearson) of a rate."""
     one_sided = (1 + check_level(level)) / 2
     high = binomial_upper_bound(successes, n, level=one_sided)
     return 1 - binomial_upper_bound(n - successes, n, level=one_sided), high
@@ -68,10 +58,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
     Only samples that exactly one method has right count; under the hypothesis each of them is a
     fair coin.
-
-    Example:
-        >>> round(mcnemar(1, 9), 12), mcnemar(4, 4)
-        (0.021484375, 1.0)
     """
     fewer, total = min(only_first, only_second), only_first + only_second
     if total == 0:

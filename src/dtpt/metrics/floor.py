@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.metrics.binning import Closed, equal_width_bins
+from dtpt.metrics.binning import equal_width_bins
 from dtpt.metrics.validation import FloatArray, check_bins, check_confidence, check_level
 
 # Bins with more samples are approximated; exact takes a tenth of a second for that many.
@@ -43,9 +43,7 @@ class CalibratedBand:
     high: FloatArray
 
 
-def calibrated_ece(
-    confidence: npt.ArrayLike, *, bins: int = 20, closed: Closed = "right"
-) -> CalibratedEce:
+def calibrated_ece(confidence: npt.ArrayLike, *, bins: int = 20) -> CalibratedEce:
     """Return the distribution of the ECE of a perfectly calibrated model with these confidences.
 
     Its mean is the noise floor; an ECE above its 95 % quantile is significantly above the floor.
@@ -57,7 +55,7 @@ def calibrated_ece(
         (0.28125, 0.121)
     """
     values = check_confidence(confidence)
-    moments = [_absolute_deviation(part) for _, part in _bins_of(values, bins, closed=closed)]
+    moments = [_absolute_deviation(part) for _, part in _bins_of(values, bins)]
     variance = sum(second - mean**2 for mean, second, _ in moments)
     third = sum(third - 3 * mean * second + 2 * mean**3 for mean, second, third in moments)
     return CalibratedEce(
@@ -67,26 +65,22 @@ def calibrated_ece(
     )
 
 
-def calibrated_band(
-    confidence: npt.ArrayLike, bins: int = 20, *, closed: Closed = "right", level: float = 0.9
-) -> CalibratedBand:
+def calibrated_band(confidence: npt.ArrayLike, bins: int = 20) -> CalibratedBand:
     """Return the accuracies that a perfectly calibrated model has in each bin.
 
-    In each bin at most (1 - level) / 2 of such models lie below the band and as many above it. It
-    is the band to draw behind a reliability diagram.
+    In each bin at most 5 % of such models lie below the band and as many above it.
     """
     values = check_confidence(confidence)
-    tail = (1 - check_level(level)) / 2
     low, high = np.full((2, check_bins(bins)), np.nan)
-    for index, part in _bins_of(values, bins, closed=closed):
-        ends = _success_quantiles(part, np.array([tail, 1 - tail])) / len(part)
+    for index, part in _bins_of(values, bins):
+        ends = _success_quantiles(part, np.array([0.05, 0.95])) / len(part)
         low[index], high[index] = np.clip(ends, 0.0, 1.0)
     return CalibratedBand(low, high)
 
 
-def _bins_of(values: FloatArray, bins: int, *, closed: Closed) -> Iterator[tuple[int, FloatArray]]:
+def _bins_of(values: FloatArray, bins: int) -> Iterator[tuple[int, FloatArray]]:
     """Yield index and confidences of each occupied bin."""
-    member = equal_width_bins(values, bins, closed=closed)
+    member = equal_width_bins(values, bins)
     order = np.argsort(member, kind="stable")
     indices, starts = np.unique(member[order], return_index=True)
     yield from zip(indices.tolist(), np.split(values[order], starts[1:]), strict=True)

@@ -17,11 +17,11 @@ import csv
 import io
 import os
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -41,15 +41,7 @@ MOST_BYTES = 2**31
 MOST_LINE = 2**24
 
 # What damaged or hostile archives raise in NumPy and zipfile: a header may declare any size.
-_NPZ_ERRORS = (
-    ValueError,
-    EOFError,
-    TypeError,
-    RuntimeError,
-    MemoryError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
+_NPZ_ERRORS = (ValueError, EOFError, TypeError, RuntimeError, MemoryError, zlib.error, BadZipFile)
 _TRUTH = {"true": "1", "false": "0"}
 _PROBABILITY = re.compile(r"p(\d{1,9})")
 
@@ -208,9 +200,7 @@ def _read_parquet(stream: BinaryIO, name: str) -> Columns:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MetricError(
-            f"{name}: reading Parquet needs pyarrow; run: pip install 'dtpt[parquet]'"
-        ) from error
+        raise MetricError(f"{name}: needs pyarrow; run: pip install 'dtpt[parquet]'") from error
     try:
         file = pq.ParquetFile(stream)
         present = file.schema_arrow.names
@@ -221,11 +211,9 @@ def _read_parquet(stream: BinaryIO, name: str) -> Columns:
         table = file.read(columns=wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise MetricError(f"{name}: is not a readable Parquet file: {error}") from error
-    columns = {
-        word: _arrow_column(table, word, name=name) for word in wanted if word != "probabilities"
-    }
+    columns = {word: _arrow_column(table, word, name=name) for word in wanted if word in SINGLE}
     if classes:
-        parts = [columns.pop(word) for word in classes]
+        parts = [_arrow_column(table, word, name=name) for word in classes]
         columns["probabilities"] = np.stack(parts, axis=1)  # (samples, classes)
     elif "probabilities" in wanted:
         columns["probabilities"] = _list_column(table["probabilities"], name=name)
@@ -261,7 +249,7 @@ def _list_column(column: Any, *, name: str) -> npt.NDArray[Any]:
 
 def _read_npz(stream: BinaryIO, name: str) -> Columns:
     try:
-        with zipfile.ZipFile(stream) as packed:
+        with ZipFile(stream) as packed:
             if sum(member.file_size for member in packed.infolist()) > MOST_BYTES:
                 raise _too_large(name)
         stream.seek(0)

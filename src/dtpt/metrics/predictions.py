@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import MetricError
-from dtpt.metrics.binning import Closed, MassTies
 from dtpt.metrics.scores import label_probability, sum_of_squares, top_prediction
 from dtpt.metrics.selective import RankTies
 from dtpt.metrics.validation import (
@@ -17,7 +16,6 @@ from dtpt.metrics.validation import (
     IntArray,
     Probabilities,
     check_bins,
-    check_choice,
     check_fraction,
     check_pair,
     check_predictions,
@@ -36,19 +34,13 @@ class Conventions:
     """The choices behind the numbers; the defaults are the paper's."""
 
     bins: int = 20  # equal-width bins of ECE, MCE and classwise ECE
-    closed: Closed = "right"  # the end of a bin that belongs to it
     aece_bins: int | None = None  # equal-mass bins of AECE; None for the same number as `bins`
-    aece_ties: MassTies = "together"  # see `equal_mass_bins`
     drop_smallest: bool = False  # as O-TPT's code does, see `aece`
     aurc_ties: RankTies = "average"  # see `risk_coverage_curve`
-    nll_floor: float = 1e-12  # see `nll`
 
     def __post_init__(self) -> None:
         check_bins(self.bins)
         check_bins(self.mass_bins, "aece_bins")
-        check_choice(self.closed, "closed", choices=("right", "left"))
-        check_choice(self.aece_ties, "aece_ties", choices=("together", "stable"))
-        check_choice(self.aurc_ties, "aurc_ties", choices=("average", "stable"))
 
     @property
     def mass_bins(self) -> int:
@@ -77,13 +69,7 @@ class Predictions:
         *,
         samples: npt.ArrayLike | None = None,
     ) -> "Predictions":
-        """Make predictions that allow every metric.
-
-        Example:
-            >>> made = Predictions.from_probabilities([[0.7, 0.3], [0.4, 0.6]], [0, 0])
-            >>> made.correct.tolist(), made.p_label.tolist()
-            ([True, False], [0.7, 0.4])
-        """
+        """Make predictions that allow every metric."""
         rows, truth = check_predictions(probabilities, labels)
         confidence, correct = top_prediction(rows, truth)
         return cls(
@@ -106,13 +92,7 @@ class Predictions:
         sum_squares: npt.ArrayLike | None = None,
         samples: npt.ArrayLike | None = None,
     ) -> "Predictions":
-        """Make predictions from confidence and correctness, as stored runs have them.
-
-        Example:
-            >>> made = Predictions.from_confidence([0.7, 0.6], [True, False])
-            >>> len(made), sorted(made.known)
-            (2, ['confidence'])
-        """
+        """Make predictions from confidence and correctness, as stored runs have them."""
         values, hits = check_pair(confidence, correct)
         return cls(
             values,

@@ -41,11 +41,6 @@ class CalibrationReport(BaseModel):
 
     A metric that the predictions do not allow (NLL from confidences alone) is absent. A metric that
     cannot be resampled, or not under these conventions, has no interval.
-
-    Example:
-        >>> report = CalibrationReport.of(Predictions.from_confidence([0.9, 0.6], [True, False]))
-        >>> report.accuracy, report.metrics["accuracy"], "nll" in report.metrics
-        (0.5, 0.5, False)
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -100,16 +95,10 @@ def calibration_report(
     conventions: Conventions | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> CalibrationReport:
-    """Compute every metric from class probabilities and labels.
+    """Compute every metric from class probabilities (samples, classes) and labels (samples,).
 
     From confidence and correctness alone:
     `CalibrationReport.of(Predictions.from_confidence(confidence, correct))`.
-
-    Args:
-        probabilities: (samples, classes); rows sum to one within 1e-3.
-        labels: (samples,) integers.
-        conventions: bins and ties; the paper's when not given.
-        bootstrap: for confidence intervals; none when not given.
 
     Raises:
         MetricError: for NaN, wrong shapes, sums or labels; the message names the first sample.
@@ -141,17 +130,11 @@ def gap_interval(
 
 
 def calibration_verdict(predictions: Predictions, conventions: Conventions | None = None) -> str:
-    """Return the outcome of both tests (see above) in one sentence; points are percent.
-
-    Example:
-        >>> made = Predictions.from_confidence([0.9] * 50, [True] * 25 + [False] * 25)
-        >>> print(calibration_verdict(made))
-        Overconfident by 40.0 points [25.6, 54.4]; ECE 40.0 %, noise floor 3.3 %.
-    """
+    """Return the outcome of both tests (see above) in one sentence; points are percent."""
     chosen = conventions or Conventions()
     pair = predictions.confidence, predictions.correct
-    error = ece(*pair, bins=chosen.bins, closed=chosen.closed)
-    floor = calibrated_ece(predictions.confidence, bins=chosen.bins, closed=chosen.closed)
+    error = ece(*pair, bins=chosen.bins)
+    floor = calibrated_ece(predictions.confidence, bins=chosen.bins)
     gap = _gap_text(100 * signed_gap(*pair), gap_interval(*pair))
     if error <= floor.quantile(0.95):
         return (

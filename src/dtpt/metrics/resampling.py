@@ -64,7 +64,7 @@ def resampled_metrics(predictions: Predictions, conventions: Conventions) -> tup
     Resampling supports the default conventions for ties only: no interval rather than a wrong one.
     """
     unsupported: set[str] = set()
-    if conventions.drop_smallest or conventions.aece_ties != "together":
+    if conventions.drop_smallest:
         unsupported.add("aece")
     if conventions.aurc_ties != "average":
         unsupported |= {"aurc", "augrc"}
@@ -118,7 +118,7 @@ class SortedSamples:
 def sort_samples(predictions: Predictions, conventions: Conventions) -> SortedSamples:
     order = np.argsort(-predictions.confidence, kind="stable")
     values, hits = predictions.confidence[order], predictions.correct[order]
-    member = assign_width_bins(values, conventions.bins, closed=conventions.closed)
+    member = assign_width_bins(values, conventions.bins)
     return SortedSamples(
         order=order,
         confidence=values,

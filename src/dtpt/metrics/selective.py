@@ -9,12 +9,13 @@ over all its orders, exactly: in expectation its errors accumulate linearly.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.metrics.validation import BoolArray, FloatArray, check_choice, check_pair
+from dtpt.errors import MetricError
+from dtpt.metrics.validation import BoolArray, FloatArray, check_pair
 
 RankTies = Literal["average", "stable"]
 
@@ -49,11 +50,8 @@ def risk_coverage_curve(
 ) -> RiskCoverageCurve:
     """Return the risk-coverage curve.
 
-    Args:
-        confidence: (samples,) in [0, 1].
-        correct: (samples,) whether the prediction was right.
-        ties: "average" takes the expectation over all orders of equally confident samples;
-            "stable" keeps their input order, as most published code does.
+    `ties="average"` takes the expectation over all orders of equally confident samples; "stable"
+    keeps their input order, as most published code does.
 
     Example:
         >>> curve = risk_coverage_curve([0.9, 0.8, 0.7, 0.6], [True, True, False, True])
@@ -61,7 +59,8 @@ def risk_coverage_curve(
         [0.0, 0.0, 0.333, 0.25]
     """
     values, hits = check_pair(confidence, correct)
-    check_choice(ties, "ties", choices=("average", "stable"))
+    if ties not in get_args(RankTies):
+        raise MetricError(f"ties is {ties!r}; expected one of {', '.join(get_args(RankTies))}.")
     order = np.argsort(-values, kind="stable")
     threshold = values[order]
     errors = _accumulated_errors(threshold, hits[order], ties=ties)

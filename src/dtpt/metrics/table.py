@@ -6,7 +6,7 @@ every run and in results.json; its roles add it to the report's tables and compa
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dtpt.errors import MetricError
@@ -32,7 +32,7 @@ Role = Literal["paper", "pooled", "compared", "summary"]
 from binning), `summary` the few numbers to choose a method by."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """One metric: its names, how it is printed, where it is shown, how it is computed.
 
@@ -42,8 +42,9 @@ class Metric:
 
     key: str  # in results and files
     heading: str
-    short: str = ""  # for narrow tables; the heading where empty
     meaning: str
+    _: KW_ONLY
+    short: str = ""  # for narrow tables; the heading where empty
     unit: str = "%"  # of the printed number; empty where it has none
     range: tuple[float, float] = (0.0, 1.0)  # possible values
     higher_is_better: bool | None = False  # None: a signed quantity, best at 0, or a plain fact
@@ -75,12 +76,7 @@ class Metric:
         return f"{self.heading}{unit} {self.arrow}".rstrip()
 
     def text(self, value: float) -> str:
-        """Return a value as it is printed, without unit.
-
-        Example:
-            >>> METRICS["ece"].text(0.1284), METRICS["brier"].text(0.1284)
-            ('12.84', '0.1284')
-        """
+        """Return a value as it is printed, without unit."""
         return f"{value * self.factor:.{2 if self.factor > 1 else 4}f}"
 
     @property
@@ -107,22 +103,16 @@ class Metric:
 
 
 def _ece(p: Predictions, c: Conventions) -> float:
-    return ece(p.confidence, p.correct, bins=c.bins, closed=c.closed)
+    return ece(p.confidence, p.correct, bins=c.bins)
 
 
 def _noise_floor(p: Predictions, c: Conventions) -> CalibratedEce:
-    key = ("calibrated_ece", c.bins, c.closed)
-    return p.once(key, lambda: calibrated_ece(p.confidence, bins=c.bins, closed=c.closed))
+    key = ("calibrated_ece", c.bins)
+    return p.once(key, lambda: calibrated_ece(p.confidence, bins=c.bins))
 
 
 def _aece(p: Predictions, c: Conventions) -> float:
-    return aece(
-        p.confidence,
-        p.correct,
-        bins=c.mass_bins,
-        ties=c.aece_ties,
-        drop_smallest=c.drop_smallest,
-    )
+    return aece(p.confidence, p.correct, bins=c.mass_bins, drop_smallest=c.drop_smallest)
 
 
 def _areas(p: Predictions, c: Conventions) -> tuple[float, float]:
@@ -140,188 +130,166 @@ def _top_brier(p: Predictions) -> BrierParts:
 
 
 def _classwise_ece(p: Predictions, c: Conventions) -> float:
-    return float(classwise_errors(*p.of_classes(), bins=c.bins, closed=c.closed).mean())
+    return float(classwise_errors(*p.of_classes(), bins=c.bins).mean())
 
 
 _ALL = (
     Metric(
-        key="accuracy",
-        heading="Acc.",
+        "accuracy",
+        "Acc.",
+        "Fraction of images that are classified correctly.",
         higher_is_better=True,
-        meaning="Fraction of images that are classified correctly.",
         roles=("paper", "pooled", "compared", "summary"),
         tolerance=0.002,
         per_sample=lambda p, _: p.correct.astype(float),
     ),
     Metric(
-        key="mean_confidence",
-        heading="Confidence",
+        "mean_confidence",
+        "Confidence",
+        "Mean confidence; for a calibrated model it equals the accuracy.",
         higher_is_better=None,
-        meaning="Mean confidence; for a calibrated model it equals the accuracy.",
         per_sample=lambda p, _: p.confidence,
     ),
     Metric(
-        key="signed_gap",
-        heading="Signed gap",
+        "signed_gap",
+        "Signed gap",
+        "Mean confidence minus accuracy: above 0 is overconfident, below 0 underconfident.",
         short="gap",
         range=(-1.0, 1.0),
         higher_is_better=None,
-        meaning="Mean confidence minus accuracy: above 0 is overconfident, below 0 underconfident.",
         roles=("pooled", "compared", "summary"),
         tolerance=0.002,
         per_sample=lambda p, _: p.confidence - p.correct,
         function=lambda p, _: signed_gap(p.confidence, p.correct),
     ),
     Metric(
-        key="absolute_gap",
-        heading="|Gap|",
-        meaning="Distance between mean confidence and accuracy.",
+        "absolute_gap",
+        "|Gap|",
+        "Distance between mean confidence and accuracy.",
         roles=("compared",),
         tolerance=0.002,
         function=lambda p, _: abs(signed_gap(p.confidence, p.correct)),
         resampled=lambda r: abs(r.mean("signed_gap")),
     ),
     Metric(
-        key="ece",
-        heading="ECE",
-        meaning=(
-            "Expected calibration error: mean distance between confidence and accuracy over 20 "
-            "equal-width bins of confidence, weighted by their size."
-        ),
+        "ece",
+        "ECE",
+        "Expected calibration error: mean distance between confidence and accuracy over 20 "
+        "equal-width bins of confidence, weighted by their size.",
         roles=("paper", "pooled"),
         function=_ece,
         resampled=lambda r: r.ece,
     ),
     Metric(
-        key="floor",
-        heading="ECE noise floor",
+        "floor",
+        "ECE noise floor",
+        "Expected ECE of a perfectly calibrated model with the same confidences.",
         short="floor",
         higher_is_better=None,
-        meaning=(
-            "Expected ECE of a perfectly calibrated model with the same confidences at this number "
-            "of images."
-        ),
         function=lambda p, c: _noise_floor(p, c).mean,
     ),
     Metric(
-        key="ece_above_floor",
-        heading="ECE above floor",
+        "ece_above_floor",
+        "ECE above floor",
+        "ECE minus its noise floor: around 0, of either sign, for a calibrated model; for one far "
+        "from calibrated too small by up to the floor.",
         short="ECE*",
         range=(-1.0, 1.0),
-        meaning=(
-            "ECE minus its noise floor: around 0, of either sign, for a calibrated model; for one "
-            "far from calibrated too small by up to the floor."
-        ),
         roles=("compared", "summary"),
         function=lambda p, c: _ece(p, c) - _noise_floor(p, c).mean,
         resampled=lambda r: r.ece_above_floor,
     ),
     Metric(
-        key="aece",
-        heading="AECE",
-        meaning="Adaptive ECE: the same over 20 bins that hold equally many images.",
+        "aece",
+        "AECE",
+        "Adaptive ECE: the same over 20 bins that hold equally many images.",
         roles=("paper",),
         function=_aece,
         resampled=lambda r: r.aece,
     ),
     Metric(
-        key="mce",
-        heading="MCE",
-        meaning="Maximum calibration error: the worst of the 20 bins, however few images it holds.",
+        "mce",
+        "MCE",
+        "Maximum calibration error: the worst of the 20 bins, however few images it holds.",
         roles=("paper",),
-        function=lambda p, c: mce(p.confidence, p.correct, bins=c.bins, closed=c.closed),
+        function=lambda p, c: mce(p.confidence, p.correct, bins=c.bins),
         resampled=lambda r: r.mce,
     ),
     Metric(
-        key="smooth_ece",
-        heading="Smooth ECE",
-        meaning=(
-            "Calibration error after smoothing by a kernel whose width is the error itself; no "
-            "bins."
-        ),
+        "smooth_ece",
+        "Smooth ECE",
+        "Calibration error after smoothing by a kernel as wide as the error itself; no bins.",
         function=lambda p, _: smooth_ece(p.confidence, p.correct),
         resampled=lambda r: r.smooth_ece,
     ),
     Metric(
-        key="classwise_ece",
-        heading="Classwise ECE",
-        meaning="Mean over classes of the ECE of the class's own probability.",
+        "classwise_ece",
+        "Classwise ECE",
+        "Mean over classes of the ECE of the class's own probability.",
         needs="probabilities",
         function=_classwise_ece,
     ),
     Metric(
-        key="brier",
-        heading="Brier",
+        "brier",
+        "Brier",
+        "Squared distance between probabilities and the truth, summed over classes (0 to 2).",
         unit="",
         range=(0.0, 2.0),
-        meaning=(
-            "Squared distance between probabilities and the truth, summed over all classes (0 to "
-            "2)."
-        ),
         needs="label",
         roles=("pooled", "compared", "summary"),
         tolerance=0.002,
         per_sample=lambda p, _: brier_losses(*p.of_label()),
     ),
     Metric(
-        key="nll",
-        heading="NLL",
+        "nll",
+        "NLL",
+        "Negative log-likelihood: minus the mean logarithm of the label's probability.",
         unit="nats",
         range=(0.0, math.inf),
-        meaning="Negative log-likelihood: minus the mean logarithm of the label's probability.",
         needs="label",
         roles=("pooled", "compared"),
         tolerance=0.01,
-        per_sample=lambda p, c: nll_losses(p.of_label()[0], floor=c.nll_floor),
+        per_sample=lambda p, _: nll_losses(p.of_label()[0]),
     ),
     Metric(
-        key="top_brier",
-        heading="Top Brier",
+        "top_brier",
+        "Top Brier",
+        "Brier score of the confidence alone: mean squared distance to right (1) or wrong (0).",
         unit="",
-        meaning=(
-            "Brier score of the confidence alone: mean squared distance to right (1) or wrong (0)."
-        ),
         per_sample=lambda p, _: (p.correct - p.confidence) ** 2,
     ),
     Metric(
-        key="top_brier_calibration",
-        heading="Top Brier, calibration",
+        "top_brier_calibration",
+        "Top Brier, calibration",
+        "The part of the top Brier score that the best monotone recalibration would remove.",
         unit="",
-        meaning=(
-            "The part of the top Brier score that the best monotone recalibration (isotonic "
-            "regression) would remove."
-        ),
         function=lambda p, _: _top_brier(p).calibration,
     ),
     Metric(
-        key="top_brier_refinement",
-        heading="Top Brier, refinement",
+        "top_brier_refinement",
+        "Top Brier, refinement",
+        "The part that would remain: confidence that does not separate right from wrong.",
         unit="",
-        meaning="The part that would remain: confidence that does not separate right from wrong.",
         function=lambda p, _: _top_brier(p).refinement,
     ),
     Metric(
-        key="aurc",
-        heading="AURC",
+        "aurc",
+        "AURC",
+        "Area under the risk-coverage curve: the error rate among the k most confident images, "
+        "averaged over all k.",
         unit="×10³",
-        meaning=(
-            "Area under the risk-coverage curve: the error rate among the k most confident images, "
-            "averaged over all k."
-        ),
         roles=("paper", "pooled", "compared", "summary"),
         tolerance=0.003,
         function=lambda p, c: _areas(p, c)[0],
         resampled=lambda r: r.aurc,
     ),
     Metric(
-        key="augrc",
-        heading="AUGRC",
+        "augrc",
+        "AUGRC",
+        "Area under the generalised risk-coverage curve: errors among the k most confident images, "
+        "as a fraction of all images, averaged over all coverages.",
         unit="×10³",
         range=(0.0, 0.5),
-        meaning=(
-            "Area under the generalised risk-coverage curve: errors among the k most confident "
-            "images, as a fraction of all images, averaged over all coverages."
-        ),
         function=lambda p, c: _areas(p, c)[1],
         resampled=lambda r: r.augrc,
     ),
@@ -334,17 +302,13 @@ METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 def metrics_with(
     role: Role | None = None, *, known: Collection[Needs] | None = None
 ) -> tuple[Metric, ...]:
-    """Return the metrics of a role that some knowledge allows, in the order of printing.
+    """Return the metrics of a role (all when not given), in the order of printing.
 
-    Args:
-        role: all roles when not given.
-        known: `Predictions.known`, or what a store keeps; everything when not given.
+    `known` (`Predictions.known`, or what a store keeps) leaves out metrics that need more.
 
     Example:
         >>> [metric.key for metric in metrics_with("paper")]
         ['accuracy', 'ece', 'aece', 'mce', 'aurc']
-        >>> [metric.key for metric in metrics_with(known={"probabilities"})]
-        ['classwise_ece']
     """
     return tuple(
         metric

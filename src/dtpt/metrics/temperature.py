@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from dtpt.errors import MetricError
 from dtpt.metrics.predictions import Predictions
+from dtpt.metrics.scores import NLL_FLOOR
 from dtpt.metrics.validation import (
     FloatArray,
     IntArray,
@@ -22,23 +23,16 @@ Part = tuple[Probabilities, IntArray]  # log-probabilities (samples, classes) an
 
 # Where every prediction is right the best temperature is 0; for useless confidence it is infinite.
 LEAST, MOST = 0.01, 100.0
-# A probability of 0 counts as 1e-12, as in the negative log-likelihood.
-LOG_FLOOR = float(np.log(1e-12))
+# Logarithm of a probability of 0.
+LOG_FLOOR = float(np.log(NLL_FLOOR))
 
 
 def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """Return the T that minimises the mean negative log-likelihood of softmax(log p / T).
 
     The loss is convex in 1/T: Newton's method inside a bracket finds its only minimum. Where there
-    is none between 0.01 and 100 the nearer bound is returned.
-
-    Args:
-        log_probabilities: (samples, classes) log-probabilities or logits; only differences within a
-            row matter. Minus infinity counts as the logarithm of 1e-12.
-        labels: (samples,) integers.
-
-    Raises:
-        MetricError: for NaN, wrong shapes or labels; the message names the first sample.
+    is none between 0.01 and 100 the nearer bound is returned. Logits will do: only differences
+    within a row (samples, classes) matter. Minus infinity counts as the logarithm of 1e-12.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -51,12 +45,7 @@ def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> 
 
 
 def fit_shared_temperature(parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]) -> float:
-    """Return the one T that fits several data sets together; they may differ in their classes.
-
-    Args:
-        parts: log-probabilities and labels of each data set, as in `fit_temperature`; every sample
-            counts once.
-    """
+    """Return the one T that fits several data sets together; they may differ in their classes."""
     checked = [_check_part(*part) for part in parts]
     if not checked:
         raise MetricError("Fitting a temperature needs at least one data set.")
@@ -72,13 +61,7 @@ def fit_shared_temperature(parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]])
 def tempered(
     log_probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, temperature: float
 ) -> Predictions:
-    """Return the predictions softmax(log p / T), as far as metrics other than classwise ones need.
-
-    Example:
-        >>> made = tempered(np.log([[0.9, 0.1]]), [0], temperature=2.0)
-        >>> round(float(made.confidence[0]), 2)
-        0.75
-    """
+    """Return the predictions softmax(log p / T); they allow all but classwise metrics."""
     rows, truth = _check_part(log_probabilities, labels)
     confidence, p_label, squares = np.empty((3, len(rows)))
     correct = np.empty(len(rows), dtype=np.bool_)

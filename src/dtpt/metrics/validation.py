@@ -172,8 +172,3 @@ def check_level(value: float) -> float:
     if not 0 < value < 1:
         raise MetricError(f"level is {value}; expected between 0 and 1, such as 0.95.")
     return value
-
-
-def check_choice(value: str, name: str, *, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise MetricError(f"{name} is {value!r}; expected one of {', '.join(choices)}.")
