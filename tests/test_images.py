@@ -105,7 +105,7 @@ def test_sixteen_bits_are_scaled_not_clipped(big_endian):
 
 
 def test_values_beyond_sixteen_bits_and_floats_are_refused():
-    with pytest.raises(ImageError, match="exceed 16 bits"):
+    with pytest.raises(ImageError, match="16 bits"):
         open_image(Image.fromarray(np.array([[0, 70000]], dtype=np.int32)))
     with pytest.raises(ImageError, match="floating-point"):
         open_image(Image.fromarray(np.zeros((2, 2), dtype=np.float32)))
@@ -177,19 +177,19 @@ def test_a_broken_file_gives_an_image_error_that_names_it(tmp_path, name):
 
 
 def test_missing_files_folders_and_impossible_paths_are_named(tmp_path):
-    with pytest.raises(ImageError, match=r"gone\.png: no such"):
+    with pytest.raises(ImageError, match=r"gone\.png"):
         open_image(tmp_path / "gone.png")
-    with pytest.raises(ImageError, match="is a folder, not a regular file"):
+    with pytest.raises(ImageError, match="folder"):
         open_image(tmp_path)
-    with pytest.raises(ImageError, match="cannot be opened"):
+    with pytest.raises(ImageError, match="opened"):
         open_image("a\0b.png")
 
 
 def test_a_named_pipe_or_device_as_image_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
-    with pytest.raises(ImageError, match=r"pipe\.jpg: is a named pipe"):
+    with pytest.raises(ImageError, match=r"pipe\.jpg.*pipe"):
         open_image(tmp_path / "pipe.jpg")
-    with pytest.raises(ImageError, match="is a device"):
+    with pytest.raises(ImageError, match="device"):
         open_image("/dev/zero")
 
 
@@ -220,7 +220,7 @@ def test_a_given_name_is_used_in_errors():
     ],
 )
 def test_arrays_of_other_kinds_are_refused(array):
-    with pytest.raises(ImageError, match="expected a uint8 array"):
+    with pytest.raises(ImageError, match="uint8"):
         open_image(array)
 
 

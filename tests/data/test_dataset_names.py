@@ -36,7 +36,7 @@ def test_lists_in_lists_absent_and_empty_lists_are_refused(tmp_path):
         expand_names(f"@{tmp_path / 'none.txt'}")
     path.write_text("# nothing\n")
     for text in (f"@{path}", "", " , "):
-        with pytest.raises(DatasetError, match="No data set"):
+        with pytest.raises(DatasetError, match="named in"):
             expand_names(text)
 
 

@@ -72,7 +72,7 @@ def test_rows_that_are_files_are_read_when_they_are_regular(monkeypatch, tmp_pat
     fake_hub(monkeypatch, Table(rows, {"img": Image(), "label": ClassLabel()}))
     dataset = load_dataset("hf:someone/foxes")
     assert dataset.samples[0].image.open().size == (12, 8)
-    with pytest.raises(ImageError, match="is a named pipe"):
+    with pytest.raises(ImageError, match="pipe"):
         dataset.samples[1].image.open()
 
 
@@ -81,7 +81,7 @@ def test_hub_sets_without_class_names_or_images_are_refused(monkeypatch):
     with pytest.raises(DatasetError, match="ClassLabel"):
         load_dataset("hf:someone/foxes")
     fake_hub(monkeypatch, Table([], {"label": ClassLabel()}))
-    with pytest.raises(DatasetError, match="no image column"):
+    with pytest.raises(DatasetError, match="column"):
         load_dataset("hf:someone/foxes")
 
 

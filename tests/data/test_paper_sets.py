@@ -62,7 +62,7 @@ def test_each_layout_is_recognised_and_labelled_by_name(name, index, tmp_path, p
 def test_a_part_of_a_set_is_refused_unless_asked_for(name, tmp_path, plant, monkeypatch):
     entry = catalog_entry(name)
     count = plant(entry, entry.layouts[0], tmp_path)
-    with pytest.raises(DatasetError, match=f"{count} images.*has {entry.images:,}.*--partial"):
+    with pytest.raises(DatasetError, match=f"{entry.images:,}.*--partial"):
         load_dataset(name, data_root=tmp_path)
     part = load_dataset(name, data_root=tmp_path, partial=True)
     assert any(f"{entry.images:,}" in note for note in part.notes)
@@ -271,10 +271,10 @@ def test_deep_check_names_every_damaged_image(tmp_path, plant, jpeg):
         "eurosat", data_root=tmp_path, deep=True, progress=lambda *step: seen.append(step)
     )
     assert seen == [(n, 10) for n in range(1, 11)]
-    assert {image.id for image in report.unreadable} == {f"sub/{n}_0.jpg" for n in (1, 2, 3)}
+    assert set(report.unreadable) == {f"sub/{n}_0.jpg" for n in (1, 2, 3)}
     assert report.checked_images == 10
     assert not report.ok
-    assert check_dataset("eurosat", data_root=tmp_path).unreadable == ()
+    assert check_dataset("eurosat", data_root=tmp_path).unreadable == {}
 
 
 def test_list_tells_what_is_there(tmp_path, plant):
@@ -294,7 +294,7 @@ def test_data_root_comes_from_the_environment(tmp_path, plant, monkeypatch):
     monkeypatch.delenv("DTPT_DATA")
     with pytest.raises(DatasetError, match="DTPT_DATA"):
         load_dataset("eurosat")
-    with pytest.raises(DatasetError, match="does not exist"):
+    with pytest.raises(DatasetError, match="nowhere"):
         load_dataset("eurosat", data_root=tmp_path / "nowhere")
 
 

@@ -100,7 +100,7 @@ def test_every_real_image_can_be_opened(real_tree):
     for name in ("dtd", "oxford_pets"):
         report = check_dataset(name, data_root=real_tree, deep=True)
         assert report.checked_images == SETS[name]
-        assert report.unreadable == ()
+        assert report.unreadable == {}
 
 
 def test_class_folders_are_used_when_a_split_file_fits_no_image(shared_data, real_tree, tmp_path):

@@ -89,12 +89,12 @@ def test_links_devices_and_sparse_members_are_refused(kind, tmp_path):
         info = tarfile.TarInfo("a.jpg")
         info.type, info.linkname = kind, "/etc/passwd"
         archive.addfile(info)
-    with pytest.raises(DatasetError, match="link, device or sparse"):
+    with pytest.raises(DatasetError, match="sparse"):
         load_dataset(f"wds:{tmp_path / 'a.tar'}")
 
 
 def test_absent_compressed_and_truncated_shards_are_refused(tmp_path, jpeg):
-    with pytest.raises(DatasetError, match="does not exist"):
+    with pytest.raises(DatasetError, match=r"none\.tar"):
         load_dataset(f"wds:{tmp_path}/none.tar")
     with tarfile.open(tmp_path / "z.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("a.jpg"))

@@ -123,7 +123,7 @@ def _print_report(report: "DatasetReport") -> None:
         print(f"  ! {problem}")
     if report.status != "missing":  # otherwise the problem names the paths already
         _print_list("missing", list(report.missing))
-    _print_list("unreadable", [f"{image.id}: {image.reason}" for image in report.unreadable])
+    _print_list("unreadable", [f"{name}: {reason}" for name, reason in report.unreadable.items()])
 
 
 def _print_list(title: str, lines: list[str]) -> None:

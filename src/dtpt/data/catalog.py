@@ -1,9 +1,8 @@
 """The data sets that have a name, and the families under which tables group them.
 
-The facts are in `sets/*.json`. Fifteen of them are the paper's. Another file in that folder makes
-another named set; it belongs to a family of its own and joins none of the paper's groups and
-tables. A protocol is one of the paper's two settings, for which the authors of the methods chose
-their lambdas; every family follows one of them.
+The facts are in `sets/*.json`, of which fifteen are the paper's. Another file there makes another
+named set, with a family of its own, in none of the paper's groups and tables. A protocol is one of
+the paper's two settings, with the lambdas that authors chose for it; a family follows one of them.
 
 Class names are stored as the peers' code has them (underscores and all); `Dataset.classes` has them
 as they enter the prompt. The index in the list is the label.
@@ -113,13 +112,7 @@ NAMED_SETS = PAPER_SETS + tuple(sorted(_STEMS.difference(PAPER_SETS)))
 
 @lru_cache(maxsize=64)
 def catalog_entry(name: str) -> CatalogEntry:
-    """Return the facts about a named set.
-
-    Example:
-        >>> entry = catalog_entry("dtd")
-        >>> entry.title, entry.images, len(entry.classes)
-        ('DTD', 1692, 47)
-    """
+    """Return the facts about a named set."""
     if name not in NAMED_SETS:
         raise UnknownName("data set", name, NAMED_SETS)
     entry = _with_imagenet_classes(_read(name))

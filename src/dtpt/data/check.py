@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,6 @@ from dtpt.data.loading import load_dataset
 from dtpt.errors import ImageError
 from dtpt.files import printable
 
-Status = Literal["complete", "partial", "missing"]
 Progress = Callable[[int, int], None]
 
 
@@ -32,19 +31,11 @@ class DatasetSummary:
 
 
 @dataclass(frozen=True)
-class UnreadableImage:
-    """An image that could not be decoded."""
-
-    id: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class DatasetReport:
     """The result of `dtpt datasets check`."""
 
     name: str
-    status: Status  # `complete`: the paper's sets as it used them
+    status: Literal["complete", "partial", "missing"]
     classes: int
     expected_images: int | None = None  # of the complete set; None for people's own data
     # Whether names were compared with the catalogue's and are equal; None for people's own data.
@@ -54,7 +45,7 @@ class DatasetReport:
     found_images: int = 0
     class_counts: tuple[tuple[str, int], ...] = ()  # images per class, in label order
     missing: tuple[str, ...] = ()  # full paths that are expected and absent
-    unreadable: tuple[UnreadableImage, ...] = ()  # only looked for with `deep`
+    unreadable: dict[str, str] = field(default_factory=dict)  # reason by sample id, with `deep`
     checked_images: int = 0  # number of images that were decoded
     problems: tuple[str, ...] = ()  # everything else that is wrong or was left out
 
@@ -65,10 +56,7 @@ class DatasetReport:
 
 
 def list_datasets(data_root: Path | str | None = None) -> list[DatasetSummary]:
-    """Describe every named data set and whether it seems to be there; no image is counted.
-
-    The data root is the folder that holds the paper's sets; `$DTPT_DATA` when not given.
-    """
+    """Describe every named data set and whether it seems to be there; no image is counted."""
     root = layouts.resolve_root(data_root)
     named = [_named_summary(catalog_entry(name), root) for name in NAMED_SETS]
     return named + [_openmoji_summary(name) for name in openmoji.openmoji_names()]
@@ -183,15 +171,13 @@ def _class_counts(classes: Sequence[str], samples: Sequence[Sample]) -> tuple[tu
     return tuple((name, counts[label]) for label, name in enumerate(classes))
 
 
-def _unreadable(
-    samples: Sequence[Sample], progress: Progress | None
-) -> tuple[UnreadableImage, ...]:
-    failures = []
+def _unreadable(samples: Sequence[Sample], progress: Progress | None) -> dict[str, str]:
+    reasons = {}
     for done, sample in enumerate(samples, start=1):
         try:
             sample.image.open()
         except ImageError as error:
-            failures.append(UnreadableImage(sample.id, str(error)))
+            reasons[sample.id] = str(error)
         if progress:
             progress(done, len(samples))
-    return tuple(failures)
+    return reasons

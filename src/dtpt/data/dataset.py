@@ -108,10 +108,6 @@ def sample_id(relative: str) -> str:
 
     Nearly always it is the path itself. Where bytes are not UTF-8, they are written as `\xNN`, and
     backslashes are doubled; so they are in a path that only looks as if this had been done to it.
-
-    Example:
-        >>> print(sample_id("fox/1.jpg"), sample_id("fox/\udce9.jpg"), sample_id(r"fox/\xe9.jpg"))
-        fox/1.jpg fox/\xe9.jpg fox/\\xe9.jpg
     """
     if printable(relative) == relative and not re.search(r"\\[xu]", relative):
         return relative

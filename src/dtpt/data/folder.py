@@ -58,16 +58,11 @@ def _unlisted(path: Path, present: dict[str, str]) -> list[Pair]:
     """Take the folder names as class names, unless they are numbers or not UTF-8."""
     class_file = printable(path / "classes.txt")
     if all(is_number(name) for name in present):
-        raise DatasetError(
-            f"The folders of {printable(path)} are numbers; name the classes in {class_file}, "
-            "folder and name on every line."
-        )
-    for readable, name in present.items():
+        raise DatasetError(f"The class folders are numbers; make {class_file} and {_REMEDY}.")
+    for name in present.values():
         if printable(name) != name:
-            raise DatasetError(
-                f"The name of the class folder {readable} in {printable(path)} is not UTF-8; "
-                f"rename it, or write its class into {class_file}: {readable}, tab, name."
-            )
+            folder = printable(path / name)
+            raise DatasetError(f"{folder} is not UTF-8; rename it, or name it in {class_file}.")
     return [(name, name) for name in present.values()]
 
 
@@ -100,19 +95,14 @@ def _number_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: st
     """Pair lines with number folders: by the number that they start with, or else in order."""
     by_value = {int(folder): folder for folder in folders}
     if len(by_value) < len(folders):
-        raise DatasetError(
-            f"Two folders beside {listed_in} are the same number, written with and without zeros."
-        )
+        raise DatasetError(f"Two folders beside {listed_in} are the same number: remove zeros.")
     matches = [_NUMBERED_LINE.fullmatch(line) for line in lines]
     values = [int(match[1]) if match else None for match in matches]
     if not by_value.keys() & set(values):
         return _plain_pairs(lines, by_value, listed_in=listed_in)
     for line, value in zip(lines, values, strict=True):
         if value is None:
-            raise DatasetError(
-                f"{listed_in}: {line!r} does not start with a folder's number as other lines do; "
-                f"{_REMEDY}."
-            )
+            raise DatasetError(f"{listed_in}: {line!r} starts with no folder's number; {_REMEDY}.")
     without_folder = [line for line, v in zip(lines, values, strict=True) if v not in by_value]
     unnamed = [folder for value, folder in by_value.items() if value not in values]
     if without_folder and unnamed and not all("\t" in line for line in lines):
@@ -140,16 +130,16 @@ def _plain_pairs(lines: Sequence[str], by_value: dict[int, str], *, listed_in: s
 
 def _name_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: str) -> list[Pair]:
     """Pair lines with folders by the name that they are or start with."""
-    known = set(folders)
-    pairs = [_name_pair(line, known) for line in lines]
-    if not known.intersection(folder for folder, _ in pairs):
+    present = set(folders)
+    pairs = [_name_pair(line, present) for line in lines]
+    if not present.intersection(folder for folder, _ in pairs):
         raise DatasetError(
             f"No line of {listed_in} starts with the name of a folder beside it "
             f"(first line {lines[0]!r}, first folder {folders[0]!r})."
         )
     taken_whole = {folder for folder, title in pairs if folder == title}
     split_at_blank = [line for line in lines if line not in taken_whole and "\t" not in line]
-    doubtful = [line for line in lines if line in taken_whole - known and " " in line]
+    doubtful = [line for line in lines if line in taken_whole - present and " " in line]
     if split_at_blank and doubtful:
         raise DatasetError(
             f"{listed_in}: {doubtful[0]!r} starts with no folder's name as {split_at_blank[0]!r} "
@@ -158,13 +148,13 @@ def _name_pairs(lines: Sequence[str], folders: Sequence[str], *, listed_in: str)
     return pairs
 
 
-def _name_pair(line: str, known: set[str]) -> Pair:
-    if line in known:
+def _name_pair(line: str, present: set[str]) -> Pair:
+    if line in present:
         return line, line
     folder, tab, title = line.partition("\t")
     if not tab:
         folder, _, title = line.partition(" ")
     folder, title = folder.strip(), title.strip()
-    if title and (tab or folder in known or manifest.is_wordnet_id(folder)):
+    if title and (tab or folder in present or manifest.is_wordnet_id(folder)):
         return folder, title
     return line, line

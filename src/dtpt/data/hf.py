@@ -75,9 +75,7 @@ def _open(repository: str, split: str) -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise DatasetError(
-            "Hub data sets need the package datasets: pip install dtpt[hub-datasets]"
-        ) from error
+        raise DatasetError("hf: needs a package: pip install dtpt[hub-datasets]") from error
     try:
         table = datasets.load_dataset(repository, split=split)
     except (OSError, ValueError) as error:

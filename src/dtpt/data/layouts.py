@@ -67,10 +67,8 @@ def require_root(name: str, data_root: Path | str | None) -> Path:
     """Return the folder of all data sets; raise when none is given."""
     root = resolve_root(data_root)
     if root is None:
-        raise DatasetError(
-            f"No data root is given for {name!r}: give the folder of all data sets with "
-            f"--data-root or in the environment variable {ROOT_VARIABLE}."
-        )
+        remedy = f"give the folder of all data sets as --data-root or in {ROOT_VARIABLE}"
+        raise DatasetError(f"No data root for {name!r}: {remedy}.")
     return root
 
 
@@ -87,9 +85,8 @@ def read_list(path: Path, *, what: str) -> str:
     try:
         return read_limited(path, _MOST_LIST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DatasetError(
-            f"The {what} {printable(path)} is not UTF-8 (byte {error.start}); save it as UTF-8."
-        ) from error
+        where = f"{printable(path)}, byte {error.start}"
+        raise DatasetError(f"The {what} is not UTF-8 ({where}); save it as UTF-8.") from error
     except OSError as error:
         reason = os_error(error)
         raise DatasetError(f"The {what} {printable(path)} cannot be read: {reason}.") from error
@@ -104,10 +101,9 @@ def inside(folder: Path, relative: str, *, listed_in: Path | str) -> Path:
     parts = PurePosixPath(relative).parts
     odd = relative.startswith("/") or "\\" in relative or "\0" in relative
     if not parts or odd or ".." in parts or ":" in parts[0]:
-        raise DatasetError(
-            f"{printable(listed_in)} lists the path {relative!r}, which does not stay inside "
-            f"{printable(folder)}; paths must be relative, with forward slashes and without '..'."
-        )
+        rule = "paths must be relative, with forward slashes and without '..'"
+        place = f"which does not stay inside {printable(folder)}"
+        raise DatasetError(f"{printable(listed_in)} lists {relative!r}, {place}; {rule}.")
     return folder.joinpath(*parts)
 
 
@@ -151,9 +147,9 @@ def counted(items: Sequence[str], noun: str, *, which: str = "") -> str:
 def read_tree(folder: Path, labels: Mapping[str, int], *, layout: str) -> Listing:
     """List the images of every folder that `labels` knows; everything else becomes a note."""
     present = subfolders(folder)
-    known = sorted((name for name in present if name in labels), key=labels.__getitem__)
+    classes = sorted((name for name in present if name in labels), key=labels.__getitem__)
     samples, others = [], []
-    for name in known:
+    for name in classes:
         images, rest = _folder_content(folder / name)
         others += [f"{name}/{leaf}" for leaf in rest]
         for leaf in images:
@@ -171,7 +167,7 @@ def read_tree(folder: Path, labels: Mapping[str, int], *, layout: str) -> Listin
         for items, noun, which in left_out
         if items
     )
-    missing = tuple(folder / name for name in labels if name not in known)
+    missing = tuple(folder / name for name in labels if name not in classes)
     return Listing(layout, folder, tuple(samples), missing, notes)
 
 
@@ -220,9 +216,9 @@ def _find_class_folders(entry: CatalogEntry, root: Path) -> tuple[Path, dict[str
     for relative in (entry.name, *(layout.folder for layout in entry.layouts)):
         folder = root / relative
         present = subfolders(folder) if os.path.isdir(folder) else []
-        known = {name: labels[_class_key(name)] for name in present if _class_key(name) in labels}
-        if len(known) >= max(2, len(present) / 2) and len(set(known.values())) == len(known):
-            return folder, known
+        named = {name: labels[_class_key(name)] for name in present if _class_key(name) in labels}
+        if len(named) >= max(2, len(present) / 2) and len(set(named.values())) == len(named):
+            return folder, named
     return None
 
 
@@ -234,10 +230,7 @@ def _locate_class_folders(entry: CatalogEntry, root: Path) -> Listing | None:
     listing = read_tree(folder, labels, layout="class-folders")
     absent = [name for label, name in enumerate(entry.classes) if label not in labels.values()]
     notes = [f"Absent: the folders of {counted(absent, 'class')}."] if absent else []
-    notes.append(
-        f"These are folders named like the classes, and not the files that {entry.split} lists: "
-        "whether they hold test images cannot be checked."
-    )
+    notes.append(f"Class folders without {entry.split}: nothing shows that these are test images.")
     return replace(listing, notes=(*listing.notes, *notes))
 
 
@@ -249,7 +242,7 @@ def _locate_split(entry: CatalogEntry, root: Path) -> Listing | None:
         return None
     rows = _read_rows(entry, split)
     listings = [_list_rows(rows, layout, root=root, split=split) for layout in layouts]
-    return max(listings, key=lambda found: (len(found.samples), os.path.isdir(found.source)))
+    return max(listings, key=lambda listing: (len(listing.samples), os.path.isdir(listing.source)))
 
 
 def _list_rows(rows: list[Row], layout: Layout, *, root: Path, split: Path) -> Listing:
@@ -270,10 +263,10 @@ def _find_split(entry: CatalogEntry, root: Path) -> Path | None:
 
 def _split_paths(entry: CatalogEntry, root: Path) -> list[Path]:
     """Return where the set's list file is looked for, in this order."""
-    own = [root / layout.folder / entry.split for layout in entry.layouts]
-    if entry.kind == "variants":  # its name alone does not identify the set
-        return own
-    return own + [root / folder / entry.split for folder in SPLIT_FOLDERS]
+    folders = [layout.folder for layout in entry.layouts]
+    if entry.kind != "variants":  # the name of that list does not identify the set
+        folders += SPLIT_FOLDERS
+    return [root / folder / entry.split for folder in folders]
 
 
 def _read_rows(entry: CatalogEntry, split: Path) -> list[Row]:

@@ -81,15 +81,10 @@ def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) 
         raise DatasetError(layouts.missing_message(entry, folder))
     difference = layouts.size_difference(entry, listing)
     if len(listing.samples) > entry.images:
-        raise DatasetError(
-            f"{difference} Images that do not belong to the set are among them; remove those, or "
-            "evaluate all of them as folder:PATH."
-        )
+        raise DatasetError(f"{difference} Remove the surplus, or evaluate all as folder:PATH.")
     if difference and not partial:
-        raise DatasetError(
-            f"{difference} `dtpt datasets check {entry.name}` names what is missing; --partial "
-            "evaluates what is there."
-        )
+        check = f"`dtpt datasets check {entry.name}` lists what is missing"
+        raise DatasetError(f"{difference} {check}; --partial evaluates the rest.")
     return Dataset(
         name=entry.name,
         classes=tuple(prompt_name(name) for name in entry.classes),

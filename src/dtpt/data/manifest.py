@@ -134,16 +134,14 @@ def replace_wordnet_ids(
 ) -> tuple[list[str], tuple[str, ...]]:
     """Replace WordNet ids, which no prompt should contain, by ImageNet's names, with a note."""
     ids = [name for name in names if is_wordnet_id(name)]
-    known = imagenet_names() if ids else {}
-    unknown = [name for name in ids if name not in known]
+    titles = imagenet_names() if ids else {}
+    unknown = [name for name in ids if name not in titles]
     if unknown:
-        raise DatasetError(
-            f"{printable(source)} has classes that are named by WordNet ids, and ImageNet has no "
-            f"name for {naming(unknown)}; write a file classes.txt with id and name on every line."
-        )
-    pairs = [f"{wnid} is {known[wnid]!r}" for wnid in ids]
+        remedy = "write a file classes.txt with id and name on every line"
+        raise DatasetError(f"{printable(source)}: unknown WordNet id {naming(unknown)}; {remedy}.")
+    pairs = [f"{wnid} is {titles[wnid]!r}" for wnid in ids]
     notes = (f"WordNet ids got ImageNet's names: {counted(pairs, 'class')}.",) if ids else ()
-    return [known.get(name, name) for name in names], notes
+    return [titles.get(name, name) for name in names], notes
 
 
 def resolve_labels(
@@ -169,10 +167,8 @@ def resolve_labels(
 def _names_from(raw: Sequence[RawLabel], source: Path | str) -> list[str]:
     texts = [label for label in raw if not isinstance(label, int)]
     if len(texts) < len(raw) or all(is_number(label.strip()) for label in texts):
-        raise DatasetError(
-            f"{printable(source)} has numbers as labels; name the classes in a file classes.txt "
-            "beside it, one per line, line 1 being class 0."
-        )
+        remedy = "name the classes in a file classes.txt beside it, the first line is class 0"
+        raise DatasetError(f"{printable(source)} has numbers as labels; {remedy}.")
     return sorted({label.strip() for label in texts})
 
 

@@ -117,7 +117,6 @@ def load_openmoji(name: str, *, presentation: str | None = None) -> Dataset:
 
 
 def is_installed() -> bool:
-    """Whether the optional packages are installed."""
     return all(package_version(name) != "unknown" for name in PACKAGES)
 
 
@@ -161,7 +160,7 @@ class OpenMojiRef:
         return PRESENTATIONS[self.presentation](self)
 
     def generator(self) -> np.random.Generator:
-        """Return the generator of this concept and presentation (the same for line art)."""
+        # The same for colour and line art.
         seed = hashlib.sha256(f"dtpt/{self.codepoint}/{self.presentation}".encode()).digest()
         return np.random.default_rng(int.from_bytes(seed[:16], "big"))
 

@@ -81,12 +81,7 @@ def load_wds(pattern: str, *, name: str) -> Dataset:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{000..011}` (width kept) in every combination, left to right.
-
-    Example:
-        >>> expand_braces("{a,b}-{08..10}.tar")[:4]
-        ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar']
-    """
+    """Expand `{a,b}` and `{000..011}` (width kept) in every combination, left to right."""
     pieces = re.split(r"\{([^{}]*)\}", pattern)
     choices = [[piece] if i % 2 == 0 else _alternatives(piece) for i, piece in enumerate(pieces)]
     count = math.prod(len(options) for options in choices)
@@ -112,10 +107,8 @@ def _shard_samples(shard: Path) -> Iterator[tuple[str, RawLabel, TarRef]]:
         if not record.images and record.label is None:
             continue
         if len(record.images) != 1 or record.label is None:
-            raise DatasetError(
-                f"{printable(shard)}: sample {key!r} has {len(record.images)} images and "
-                f"{'a' if record.label is not None else 'no'} label; expected one of each."
-            )
+            counts = f"{len(record.images)} images and {int(record.label is not None)} labels"
+            raise DatasetError(f"{printable(shard)}: {key!r} has {counts}; expected one of each.")
         yield f"{shard.name}/{key}", record.label, record.images[0]
 
 
@@ -126,12 +119,9 @@ def _records(shard: Path) -> dict[str, _Record]:
             for member in archive:
                 if not member.isdir():
                     _add(records, member, archive=archive, shard=shard)
-    except FileNotFoundError as error:
-        raise DatasetError(f"The shard {printable(shard)} does not exist.") from error
     except (OSError, tarfile.TarError) as error:
-        raise DatasetError(
-            f"{printable(shard)} cannot be read as an uncompressed tar file: {os_error(error)}."
-        ) from error
+        reason = f"cannot be read as an uncompressed tar file: {os_error(error)}"
+        raise DatasetError(f"{printable(shard)} {reason}.") from error
     return records
 
 
