@@ -14,7 +14,7 @@ from dtpt.cli.output import show
 
 # Their output is not a result: a service with its own log, a shell's files, a line on stderr.
 WITHOUT_JSON = {"serve", "--install-completion", "models remove"}
-EXAMPLES = [line for command in COMMANDS.values() for line in command.examples]
+EXAMPLES = [line for command in COMMANDS.values() for line in command["examples"]]
 APP = make_app()
 
 
@@ -41,8 +41,8 @@ def test_example_can_be_parsed(line):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_examples_belong_to_their_command(name):
-    assert COMMANDS[name].examples
-    for line in COMMANDS[name].examples:
+    assert COMMANDS[name]["examples"]
+    for line in COMMANDS[name]["examples"]:
         assert line.startswith(f"dtpt {name}"), line
 
 
@@ -50,13 +50,13 @@ def test_examples_belong_to_their_command(name):
 def test_help_shows_examples_whole_at_80_columns(name, capsys, monkeypatch):
     text = help_of(name, capsys, monkeypatch)
     lines = [line.strip() for line in text.splitlines()]
-    for example in COMMANDS[name].examples:
+    for example in COMMANDS[name]["examples"]:
         assert example in lines
     assert max(len(line) for line in lines) <= 80
     assert "…" not in text
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].target])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "target" in COMMANDS[name]])
 def test_results_can_be_printed_as_json(name):
     arguments = app_of(name).assemble_argument_collection()
     has_json = any("--json" in argument.names for argument in arguments)

@@ -62,7 +62,7 @@ def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
     tested = _tested(errors, warnings) if with_self_test and computing else None
     folders = {"cache": _folder(cache_folder()), "settings": _folder(config_folder())}
     for name, folder in folders.items():
-        if not folder["is_writable"]:
+        if not folder["writable"]:
             warnings.append(f"{folder['folder']} is not writable; {_REMEDIES[name]}")
     return {
         "dtpt": _version("dtpt"),
@@ -73,7 +73,7 @@ def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
         **folders,
         "cache_bytes": sum(shard.size for shard in list_shards(cache_folder())),
         "variables": sorted(name for name in os.environ if name.startswith("DTPT_")),
-        "self_test": None if tested is None else asdict(tested),
+        "self_test": "not run" if tested is None else asdict(tested),
         "warnings": warnings,
         "errors": errors,
     }
@@ -131,10 +131,10 @@ def describe_computing() -> dict[str, Any]:
 
     from dtpt.clip.device import choose_device, present_devices
 
-    devices = {
-        name: torch.cuda.get_device_name(name) if name.startswith("cuda") else ""
+    devices = [
+        f"{name} ({torch.cuda.get_device_name(name)})" if name.startswith("cuda") else name
         for name in present_devices()
-    }
+    ]
     automatic = str(choose_device("auto"))
     return {"devices": devices, "automatic": automatic, "threads": torch.get_num_threads()}
 
@@ -172,7 +172,7 @@ def _folder(folder: Path) -> dict[str, Any]:
         free = shutil.disk_usage(present).free
     except OSError:
         free = None
-    return {"folder": _home_path(folder), "is_writable": is_writable, "free_bytes": free}
+    return {"folder": _home_path(folder), "writable": is_writable, "free_bytes": free}
 
 
 def _home_path(path: Path) -> str:
@@ -184,63 +184,33 @@ def _home_path(path: Path) -> str:
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     """Return the lines that are printed: facts first, then the verdict."""
-    texts = {"dtpt": facts["dtpt"] or "not installed as a package", **_machine_texts(facts)}
-    texts["packages"] = _version_text(facts["packages"])
-    for name, versions in facts["extras"].items():
-        is_complete = all(versions.values())
-        texts[f"extra {name}"] = f"{'yes' if is_complete else 'no'}: {_version_text(versions)}"
-    texts |= {
-        "cache": f"{_folder_text(facts['cache'])}, {facts['cache_bytes'] / 1e9:.3f} GB in it",
-        "settings": _folder_text(facts["settings"]),
-        "variables": ", ".join(facts["variables"]) or "none",
-        "self-test": _test_text(facts["self_test"]),
-    }
-    lines = [line for name, text in texts.items() for line in _wrapped(f"{name:<19} {text}")]
+    lines = []
+    for name, value in facts.items():
+        if name not in ("errors", "warnings"):
+            lines += textwrap.wrap(
+                f"{name:<12} {_text(name, value)}",
+                shutil.get_terminal_size().columns,
+                subsequent_indent=" " * 13,
+                break_long_words=False,  # paths and versions stay whole
+                break_on_hyphens=False,
+            )
     lines += [f"error: {text}" for text in facts["errors"]]
     lines += [f"warning: {text}" for text in facts["warnings"]]
     return lines if facts["errors"] or facts["warnings"] else [*lines, "No problems found."]
 
 
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(
-        line,
-        shutil.get_terminal_size().columns,
-        subsequent_indent=" " * 20,
-        break_long_words=False,  # paths and versions stay whole
-        break_on_hyphens=False,
-    )
-
-
-def _machine_texts(facts: dict[str, Any]) -> dict[str, str]:
-    system, computing = facts["system"], facts["computing"]
-    amounts = {"memory": system["memory_bytes"], "free": system["free_bytes"]}
-    memory = [f", {size / 1e9:.1f} GB {name}" for name, size in amounts.items() if size is not None]
-    texts = {
-        "python": system["python"],
-        "system": system["system"],
-        "processor": f"{system['processor']}, {system['cores']} cores{''.join(memory)}",
-    }
-    if computing is not None:
-        devices = (f"{d} ({name})" if name else d for d, name in computing["devices"].items())
-        texts["devices"] = f"{', '.join(devices)}; auto is {computing['automatic']}"
-        texts["threads"] = str(computing["threads"])
-    return texts
-
-
-def _version_text(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version or 'is missing'}" for name, version in versions.items())
-
-
-def _folder_text(folder: dict[str, Any]) -> str:
-    state = "writable" if folder["is_writable"] else "not writable"
-    free = folder["free_bytes"]
-    return f"{folder['folder']}, {state}" + (f", {free / 1e9:.1f} GB free" if free else "")
-
-
-def _test_text(tested: dict[str, Any] | None) -> str:
-    if tested is None:
-        return "not run"
-    return (
-        f"{tested['status']}: {tested['answers']} predictions in {tested['seconds']} s, at most "
-        f"{tested['largest_difference']:.1e} from Algorithm 1"
-    )
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        parts = {key.removesuffix("_bytes"): _text(key, part) for key, part in value.items()}
+        return ", ".join(
+            f"{key} ({text})" if "," in text else f"{key} {text}" for key, text in parts.items()
+        )
+    if isinstance(value, list | tuple):
+        return ", ".join(value) or "none"
+    if name.endswith("_bytes") and value is not None:
+        return f"{value / 1e9:.3f} GB"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.2g}"
+    return "unknown" if value is None else str(value) or "missing"
