@@ -54,7 +54,8 @@ def score(
     if as_json:
         print(report.model_dump_json(indent=2))
     else:
-        show(_table(report, printable(file.name)), calibration_verdict(predictions, conventions))
+        show(_table(report, printable(file.name)))
+        print(calibration_verdict(predictions, conventions))
 
 
 def _check_diagram(path: Path | None) -> None:
