@@ -6,7 +6,7 @@ fractions, to a JSON file there.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dtpt.analysis.basis_options import BasisOptions
@@ -17,12 +17,10 @@ from dtpt.cli.exits import resumable
 from dtpt.cli.flags import AsJson, Config, flags
 from dtpt.cli.output import show
 from dtpt.files import printable, write_atomically
-from dtpt.tables import Table, text_table
+from dtpt.tables import Cell, Column, Row, Table, metric_column, number_text, text_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from dtpt.analysis.basis_study import BasisStudy, FamilyBases
+    from dtpt.analysis.basis_study import BasisStudy
     from dtpt.analysis.control_study import ControlStudy, FamilyControls, StrengthRow
     from dtpt.analysis.gradients import GradientPair
     from dtpt.analysis.regulariser_study import RegulariserStudy
@@ -32,21 +30,17 @@ if TYPE_CHECKING:
 BASIS_METRICS = ("accuracy", "signed_gap", "ece", "brier", "aurc")
 PAIRS_PER_TABLE = 4
 LEGEND = (
-    "gap: confidence − accuracy. ECE*: ECE minus its noise floor. AURC ‰: ×10³. Brier %: ×100. "
-    "± is the 95 % interval."
-)
-DIFFERENCES = (
-    "Differences: ± is their interval, corrected for all of one method or λ; * excludes 0."
+    "±: 95 % interval. Of differences it is corrected for all of one method or λ; * excludes 0."
 )
 
 Parts = Iterator[Table | str]
+Line = tuple[Sequence[str], Sequence[Cell]]
 
 
 def basis(
     *,
     options: Annotated[
-        BasisOptions,
-        flags(BasisOptions, hide=("lambda_", "shard", "keep", "fresh", "batch")),
+        BasisOptions, flags(BasisOptions, hide=("lambda_", "shard", "keep", "fresh", "batch"))
     ],
     config: Config = None,
     as_json: AsJson = False,
@@ -57,12 +51,14 @@ def basis(
     axis is the mean text feature or the gap between texts and images. Cosines stay, so most
     methods predict as before, up to rounding; D-TPT does not. Finished data sets are kept.
     """
-    from dtpt.analysis.basis_study import study_basis
-    from dtpt.report.figures.studies import basis_figure
-
-    with resumable(options.output):
-        study = study_basis(options)
-    _publish(study, options, name="basis", parts=basis_parts, figure=basis_figure, as_json=as_json)
+    _run(
+        "basis_study:study_basis",
+        options,
+        name="basis",
+        parts=basis_parts,
+        figure="basis_figure",
+        as_json=as_json,
+    )
 
 
 def controls(
@@ -79,17 +75,12 @@ def controls(
     average over some images, without their labels. TPT with smaller learning rates traces the
     curve that a shorter step gives. The same command again resumes.
     """
-    from dtpt.analysis.control_study import study_controls
-    from dtpt.report.figures.studies import controls_figure
-
-    with resumable(options.output):
-        study = study_controls(options)
-    _publish(
-        study,
+    _run(
+        "control_study:study_controls",
         options,
         name="controls",
         parts=control_parts,
-        figure=controls_figure,
+        figure="controls_figure",
         as_json=as_json,
     )
 
@@ -109,12 +100,14 @@ def views(
     views; then its prediction is read from a growing fraction of the most confident views instead
     of the original one. The same command again resumes.
     """
-    from dtpt.analysis.view_study import study_views
-    from dtpt.report.figures.studies import dial_figure
-
-    with resumable(options.output):
-        study = study_views(options)
-    _publish(study, options, name="views", parts=view_parts, figure=dial_figure, as_json=as_json)
+    _run(
+        "view_study:study_views",
+        options,
+        name="views",
+        parts=view_parts,
+        figure="dial_figure",
+        as_json=as_json,
+    )
 
 
 def regularisers(
@@ -135,31 +128,37 @@ def regularisers(
     fraction of the context's numbers that both would move the same way (50 % by chance). No image
     is needed.
     """
-    from dtpt.analysis.regulariser_study import study_regularisers
+    _run(
+        "regulariser_study:study_regularisers",
+        options,
+        name="regularisers",
+        parts=regulariser_parts,
+        as_json=as_json,
+    )
 
-    study = study_regularisers(options)
-    _publish(study, options, name="regularisers", parts=regulariser_parts, as_json=as_json)
 
-
-def _publish(
-    study: Any,
-    options: Any,
+def _run(
+    target: str,
+    options: BasisOptions | ControlsOptions | ViewsOptions | RegularisersOptions,
     *,
     name: str,
     parts: Callable[[Any], Parts],
-    figure: "Callable[[Any], Figure] | None" = None,
+    figure: str = "",
     as_json: bool,
 ) -> None:
-    """Save a study and its figure, and print its tables or its JSON."""
+    """Make a study, save it with its figure, and print its tables or its JSON."""
     from dtpt.analysis.study_files import save_study, study_json
+    from dtpt.report.figures import studies
+    from dtpt.report.figures.svg import svg_text
 
-    folder: Path = options.output
-    written = [save_study(study, folder, name=name)]
-    if figure is not None:
-        from dtpt.report.figures.svg import svg_text
-
-        written.append(folder / f"{name}.svg")
-        write_atomically(written[-1], svg_text(figure(study)).encode())
+    module, _, function = target.partition(":")
+    with resumable(options.output):
+        study = getattr(import_module(f"dtpt.analysis.{module}"), function)(options)
+    written = [save_study(study, options.output, name=name)]
+    if figure:
+        written.append(options.output / f"{name}.svg")
+        drawn = getattr(studies, figure)(study)
+        write_atomically(written[-1], svg_text(drawn).encode())
     if as_json:
         print(study_json(study))
     else:
@@ -173,48 +172,33 @@ def basis_parts(study: "BasisStudy") -> Parts:
     """Yield the tables of a study of bases."""
     for entry in study.datasets:
         yield f"{entry.dataset}: {entry.pictures:,} images, {entry.classes} classes"
+        facts = [
+            (
+                *(row.basis, _percent(row.dominant_share), f"{row.gradient_norm:.1e}"),
+                *map(_percent, row.signs_won),
+            )
+            for row in entry.bases
+        ]
         heads = ("basis", "largest dim.", "‖∇DEM‖", *(f"{weight:.0e}" for weight in study.weights))
-        yield text_table(
-            "Energy of the largest dimension, DEM's gradient, signs won with each λ",
-            heads,
-            rows=[
-                (
-                    row.basis,
-                    f"{100 * row.dominant_share:.0f} %",
-                    f"{row.gradient_norm:.1e}",
-                    *(f"{100 * won:.0f} %" for won in row.signs_won),
-                )
-                for row in entry.bases
-            ],
-        )
-        yield text_table(
-            "Probabilities in the other bases against the own, which no basis should change",
-            ("method", "mean move", "largest", "same labels"),
-            rows=[
-                (
-                    row.method,
-                    f"{row.mean_move:.1e}",
-                    f"{row.largest_move:.1e}",
-                    f"{100 * row.same_answers:.2f} %",
-                )
-                for row in entry.invariance
-            ],
-        )
-    yield from map(_basis_family, study.families)
-    yield f"{LEGEND} {DIFFERENCES}"
-
-
-def _basis_family(family: "FamilyBases") -> Table:
-    rows = []
-    for row in family.rows:
-        signs = f"{100 * row.signs_won:.0f} %"
-        if row.to_own:
-            cells = _difference_texts(row.to_own, BASIS_METRICS)
-        else:
-            cells = _value_texts(row.estimates, BASIS_METRICS)
-        rows.append(("" if row.to_own else f"{row.weight:.0e}", row.basis, signs, *cells))
-    title = f"D-TPT, {_sized(family)}: own basis, and differences of the others from it"
-    return text_table(title, ("λ", "basis", "signs", *_heads(BASIS_METRICS)), rows=rows)
+        title = "Energy of the largest dimension, DEM's gradient, signs won with each λ"
+        yield text_table(title, heads, rows=facts)
+        moves = [
+            (
+                *(row.method, f"{row.mean_move:.1e}", f"{row.largest_move:.1e}"),
+                f"{100 * row.same_answers:.2f} %",
+            )
+            for row in entry.invariance
+        ]
+        title = "Probabilities in the other bases against the own, which no basis should change"
+        yield text_table(title, ("method", "mean move", "largest", "same labels"), rows=moves)
+    for family in study.families:
+        lines: list[Line] = []
+        for row in family.rows:
+            texts = ("" if row.to_own else f"{row.weight:.0e}", row.basis, _percent(row.signs_won))
+            lines.append((texts, _cells(row.estimates, row.to_own, BASIS_METRICS)))
+        title = f"D-TPT, {_sized(family)}: own basis, and differences of the others from it"
+        yield _metric_table(title, ("λ", "basis", "signs"), BASIS_METRICS, lines=lines)
+    yield LEGEND
 
 
 def control_parts(study: "ControlStudy") -> Parts:
@@ -223,17 +207,16 @@ def control_parts(study: "ControlStudy") -> Parts:
 
     for family in study.families:
         yield f"{_sized(family)}, {study.origin.model}"
-        curve = [(point.method, *_value_texts(point.estimates, MEASURED)) for point in family.curve]
-        yield text_table("The curve of smaller steps", ("method", *_heads(MEASURED)), rows=curve)
+        curve = [([point.method], _cells(point.estimates, (), MEASURED)) for point in family.curve]
+        yield _metric_table("The curve of smaller steps", ["method"], MEASURED, lines=curve)
         for strength in dict.fromkeys(row.strength for row in family.rows):
             rows = [
-                (row.method, *_value_texts(row.estimates, MEASURED, plain=True), _above(row))
+                ([row.method, _above(row)], _cells(row.estimates, (), MEASURED))
                 for row in family.rows
                 if row.strength == strength
             ]
             title = f"{100 * strength:g} % of the first step's signs won"
-            heads = ("method", *_heads(MEASURED), "above curve %")
-            yield text_table(title, heads, rows=rows)
+            yield _metric_table(title, ["method", "above curve %"], MEASURED, lines=rows)
         yield _random_text(family)
     yield (
         f"{LEGEND} Above curve: accuracy minus what a smaller step reaches at the same gap, "
@@ -244,14 +227,15 @@ def control_parts(study: "ControlStudy") -> Parts:
 def _above(row: "StrengthRow") -> str:
     above = row.above_curve
     half = 100 * max(above.high - above.distance, above.distance - above.low)
-    star = "*" if above.low > 0 or above.high < 0 else " "
+    star = "*" if above.low > 0 or above.high < 0 else ""
     text = f"{100 * above.distance:+.1f}±{half:.1f}{star}"
-    return text if above.inside else f"({text.strip()})"
+    return text if above.inside else f"({text})"
 
 
 def _random_text(family: "FamilyControls") -> str:
     """Return which regularisers differ significantly from a random direction of their strength."""
     from dtpt.methods import parse_label
+    from dtpt.metrics import METRICS
 
     comparisons = [comparison for row in family.rows for comparison in row.to_random]
     significant = [comparison for comparison in comparisons if comparison.significant]
@@ -260,10 +244,9 @@ def _random_text(family: "FamilyControls") -> str:
         f"strength exclude 0{':' if significant else '.'}"
     ]
     for comparison in significant:
-        (text,) = _difference_texts([comparison], [comparison.metric])
-        (head,) = _heads([comparison.metric])
-        random = parse_label(comparison.second).name
-        lines.append(f"  {comparison.first} − {random}: {head} {text}")
+        cell = _difference(comparison)
+        pair = f"{comparison.first} − {parse_label(comparison.second).name}"
+        lines.append(f"  {pair}: {METRICS[comparison.metric].title} {cell.text} {cell.spread}")
     return "\n".join(lines)
 
 
@@ -276,7 +259,7 @@ def view_parts(study: "ViewStudy") -> Parts:
             yield from _fewer_views(method, rows)
             yield from _mean_over_views(method, rows)
         yield from _few_against_many(family)
-    yield f"views: image passes per prediction. {LEGEND} {DIFFERENCES}"
+    yield f"views: image passes per prediction. {LEGEND}"
 
 
 def _fewer_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Table]:
@@ -288,17 +271,14 @@ def _fewer_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Table]:
     shown = [row for row in rows if row.setting.share in fractions]
     if not any(row.to_most for row in shown):
         return
-    lines = []
+    lines: list[Line] = []
     for row in sorted(shown, key=lambda row: (_fraction(row), -row.setting.views)):
-        if row.to_most:
-            first, cells = "", _difference_texts(row.to_most, MEASURED)
-        else:
-            first, cells = f"{100 * _fraction(row):g} %", _value_texts(row.estimates, MEASURED)
-        lines.append((first, str(row.setting.views), *cells))
+        texts = ("" if row.to_most else _percent(_fraction(row)), str(row.setting.views))
+        lines.append((texts, _cells(row.estimates, row.to_most, MEASURED)))
     most = max(row.setting.views for row in shown)
     verb = "tuned on" if shown[0].setting.kept is not None else "read from"
     title = f"{method}: with {most} views, and differences of fewer views from that"
-    yield text_table(title, (verb, "views", *_heads(MEASURED)), rows=lines)
+    yield _metric_table(title, (verb, "views"), MEASURED, lines=lines)
 
 
 def _fraction(row: "SettingRow") -> float:
@@ -311,15 +291,14 @@ def _mean_over_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Tabl
 
     most = max(row.setting.views for row in rows)
     means = [r for r in rows if r.setting.share is not None and r.setting.views == most]
-    first = [r for r in rows if means and r.setting == means[0].setting.original]
-    lines = []
-    for row in (*first, *means):
-        share = row.setting.share
-        name = "original" if share is None else f"{100 * share:g} %"
-        lines.append((name, *_value_texts(row.estimates, MEASURED)))
-    if means:
-        title = f"{method}: the prediction read from a fraction of {most} views"
-        yield text_table(title, ("read from", *_heads(MEASURED)), rows=lines)
+    if not means:
+        return
+    lines: list[Line] = []
+    for row in (*(r for r in rows if r.setting == means[0].setting.original), *means):
+        name = "original" if row.setting.share is None else _percent(row.setting.share)
+        lines.append(([name], _cells(row.estimates, (), MEASURED)))
+    title = f"{method}: the prediction read from a fraction of {most} views"
+    yield _metric_table(title, ["read from"], MEASURED, lines=lines)
 
 
 def _few_against_many(family: "FamilyViews") -> Iterator[Table]:
@@ -330,17 +309,16 @@ def _few_against_many(family: "FamilyViews") -> Iterator[Table]:
         duels = [duel for duel in family.few_against_many if duel.few == few]
         lines = [
             (
-                duel.many.method,
-                f"{100 * (duel.many.kept or 0):g} %",
-                *_difference_texts(duel.differences, MEASURED),
+                [duel.many.method, _percent(duel.many.kept or 0)],
+                _cells({}, duel.differences, MEASURED),
             )
             for duel in duels
         ]
         title = (
-            f"{few.method}, mean over {100 * (few.share or 0):g} % of {few.views} views, minus "
-            f"each method with {duels[0].many.views}"
+            f"{few.method}, mean over {_percent(few.share or 0)} of {few.views} views, minus each "
+            f"method with {duels[0].many.views}"
         )
-        yield text_table(title, ("method", "tuned on", *_heads(MEASURED)), rows=lines)
+        yield _metric_table(title, ("method", "tuned on"), MEASURED, lines=lines)
 
 
 def regulariser_parts(study: "RegulariserStudy") -> Parts:
@@ -362,54 +340,59 @@ def regulariser_parts(study: "RegulariserStudy") -> Parts:
 
 
 def _pair_text(pair: "GradientPair") -> str:
-    return f"{pair.cosine:+.3f} {100 * pair.same_signs:.0f} %"
+    return f"{pair.cosine:+.3f} {_percent(pair.same_signs)}"
 
 
 def _sized(family: Any) -> str:
     return f"{family.family}: {sum(images for _, images in family.sets):,} images"
 
 
-def _heads(metrics: Iterable[str]) -> list[str]:
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.3g} %"
+
+
+def _metric_table(
+    title: str, heads: Sequence[str], metrics: Sequence[str], *, lines: Iterable[Line]
+) -> Table:
+    """Return a table with some texts and a column for each metric."""
     from dtpt.metrics import METRICS
 
-    units = {"aurc": "‰"}
-    return [f"{METRICS[key].short} {units.get(key, '%')}" for key in metrics]
+    columns = [*map(Column, heads[1:]), *(metric_column(METRICS[key]) for key in metrics)]
+    rows = [Row(texts[0], (*map(Cell, texts[1:]), *cells)) for texts, cells in lines]
+    return Table(title, tuple(columns), tuple(rows), heading=heads[0])
 
 
-def _value_texts(
-    values: "Mapping[str, Estimate]", metrics: Iterable[str], *, plain: bool = False
-) -> list[str]:
-    """Return numbers as `55.8±1.2`, or without their intervals."""
+def _cells(
+    values: "Mapping[str, Estimate]",
+    differences: "Iterable[Comparison]",
+    metrics: Sequence[str],
+) -> list[Cell]:
+    """Return differences with their intervals where there are any, else values with theirs."""
     from dtpt.metrics import METRICS
 
-    texts = []
+    compared = {comparison.metric: comparison for comparison in differences}
+    cells = []
     for key in metrics:
-        value = values[key]
-        sign = "+" if METRICS[key].higher_is_better is None else ""
-        half = max(value.high - value.value, value.value - value.low)
-        spread = "" if plain else f"±{_brief(key, half)}"
-        texts.append(_brief(key, value.value, sign=sign) + spread)
-    return texts
+        metric, value = METRICS[key], values.get(key)
+        if key in compared:
+            cells.append(_difference(compared[key]))
+        elif compared or value is None:
+            cells.append(Cell(""))
+        else:
+            half = max(value.high - value.value, value.value - value.low)
+            signed = metric.higher_is_better is None
+            text = number_text(value.value, metric, signed=signed)
+            cells.append(Cell(text, spread=f"±{metric.text(half)}"))
+    return cells
 
 
-def _difference_texts(comparisons: "Iterable[Comparison]", metrics: Iterable[str]) -> list[str]:
-    """Return differences as `-0.4±0.3*`; * means that the interval excludes 0."""
-    by_metric = {comparison.metric: comparison for comparison in comparisons}
-    texts = []
-    for key in metrics:
-        one = by_metric.get(key)
-        if one is None:
-            texts.append("")
-            continue
-        half = max(one.high - one.estimate, one.estimate - one.low)
-        star = "*" if one.significant else " "
-        texts.append(f"{_brief(key, one.estimate, sign='+')}±{_brief(key, half)}{star}")
-    return texts
-
-
-def _brief(key: str, value: float, *, sign: str = "") -> str:
-    """Write a fraction in percent (AURC in ‰) with one decimal, or none where it is large."""
+def _difference(comparison: "Comparison") -> Cell:
     from dtpt.metrics import METRICS
 
-    number = max(METRICS[key].factor, 100.0) * value  # Brier, too, in hundredths
-    return f"{number:{sign}.{1 if abs(number) < 99.95 else 0}f}"
+    metric = METRICS[comparison.metric]
+    half = max(comparison.high - comparison.estimate, comparison.estimate - comparison.low)
+    return Cell(
+        number_text(comparison.estimate, metric, signed=True),
+        spread=f"±{metric.text(half)}",
+        mark="*" if comparison.significant else "",
+    )
