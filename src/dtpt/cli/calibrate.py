@@ -1,11 +1,11 @@
 """`dtpt calibrate`: fit a calibration to labelled rows of a run, or check it on random splits."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtpt.cli.flags import AsJson
+from dtpt.cli.output import print_json
 from dtpt.errors import OptionError
 from dtpt.files import printable, write_atomically
 
@@ -62,7 +62,6 @@ def calibrate(
         check: Write nothing; instead split the rows that many times at random, fit on one half and
             check on the other. Takes several methods (comma-separated), and all sets of the run.
         figure: With --check, draw the result into this .svg file.
-        as_json: Print JSON instead.
     """
     from dtpt.calibration import Targets
     from dtpt.runs import open_run
@@ -83,7 +82,7 @@ def calibrate(
     if output is not None:
         made.save(output)
     if as_json:
-        print(json.dumps(made.document(), indent=2, ensure_ascii=False))
+        print_json(made.document())
     else:
         _print_calibration(made, output)
 
@@ -141,8 +140,7 @@ def _show_check(
         write_atomically(figure, svg_text(drawn).encode())
     rows = [_row(cell, one) for cell, one in checked]
     if as_json:
-        document = {"targets": targets.model_dump(), "splits": splits, "rows": rows}
-        print(json.dumps(document, indent=2))
+        print_json({"targets": targets, "splits": splits, "rows": rows})
     else:
         _print_check(rows, targets, splits=splits)
 
