@@ -195,9 +195,9 @@ def basis_parts(study: "BasisStudy") -> Parts:
         lines: list[Line] = []
         for row in family.rows:
             texts = ("" if row.to_own else f"{row.weight:.0e}", row.basis, _percent(row.signs_won))
-            lines.append((texts, _cells(row.estimates, row.to_own, BASIS_METRICS)))
+            lines.append((texts, _cells(row.estimates, row.to_own, metrics=BASIS_METRICS)))
         title = f"D-TPT, {_sized(family)}: own basis, and differences of the others from it"
-        yield _metric_table(title, ("λ", "basis", "signs"), BASIS_METRICS, lines=lines)
+        yield _metric_table(title, ("λ", "basis", "signs"), metrics=BASIS_METRICS, lines=lines)
     yield LEGEND
 
 
@@ -207,16 +207,19 @@ def control_parts(study: "ControlStudy") -> Parts:
 
     for family in study.families:
         yield f"{_sized(family)}, {study.origin.model}"
-        curve = [([point.method], _cells(point.estimates, (), MEASURED)) for point in family.curve]
-        yield _metric_table("The curve of smaller steps", ["method"], MEASURED, lines=curve)
+        curve = [
+            ([point.method], _cells(point.estimates, (), metrics=MEASURED))
+            for point in family.curve
+        ]
+        yield _metric_table("The curve of smaller steps", ["method"], metrics=MEASURED, lines=curve)
         for strength in dict.fromkeys(row.strength for row in family.rows):
             rows = [
-                ([row.method, _above(row)], _cells(row.estimates, (), MEASURED))
+                ([row.method, _above(row)], _cells(row.estimates, (), metrics=MEASURED))
                 for row in family.rows
                 if row.strength == strength
             ]
             title = f"{100 * strength:g} % of the first step's signs won"
-            yield _metric_table(title, ["method", "above curve %"], MEASURED, lines=rows)
+            yield _metric_table(title, ["method", "above curve %"], metrics=MEASURED, lines=rows)
         yield _random_text(family)
     yield (
         f"{LEGEND} Above curve: accuracy minus what a smaller step reaches at the same gap, "
@@ -274,11 +277,11 @@ def _fewer_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Table]:
     lines: list[Line] = []
     for row in sorted(shown, key=lambda row: (_fraction(row), -row.setting.views)):
         texts = ("" if row.to_most else _percent(_fraction(row)), str(row.setting.views))
-        lines.append((texts, _cells(row.estimates, row.to_most, MEASURED)))
+        lines.append((texts, _cells(row.estimates, row.to_most, metrics=MEASURED)))
     most = max(row.setting.views for row in shown)
     verb = "tuned on" if shown[0].setting.kept is not None else "read from"
     title = f"{method}: with {most} views, and differences of fewer views from that"
-    yield _metric_table(title, (verb, "views"), MEASURED, lines=lines)
+    yield _metric_table(title, (verb, "views"), metrics=MEASURED, lines=lines)
 
 
 def _fraction(row: "SettingRow") -> float:
@@ -296,9 +299,9 @@ def _mean_over_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Tabl
     lines: list[Line] = []
     for row in (*(r for r in rows if r.setting == means[0].setting.original), *means):
         name = "original" if row.setting.share is None else _percent(row.setting.share)
-        lines.append(([name], _cells(row.estimates, (), MEASURED)))
+        lines.append(([name], _cells(row.estimates, (), metrics=MEASURED)))
     title = f"{method}: the prediction read from a fraction of {most} views"
-    yield _metric_table(title, ["read from"], MEASURED, lines=lines)
+    yield _metric_table(title, ["read from"], metrics=MEASURED, lines=lines)
 
 
 def _few_against_many(family: "FamilyViews") -> Iterator[Table]:
@@ -310,7 +313,7 @@ def _few_against_many(family: "FamilyViews") -> Iterator[Table]:
         lines = [
             (
                 [duel.many.method, _percent(duel.many.kept or 0)],
-                _cells({}, duel.differences, MEASURED),
+                _cells({}, duel.differences, metrics=MEASURED),
             )
             for duel in duels
         ]
@@ -318,7 +321,7 @@ def _few_against_many(family: "FamilyViews") -> Iterator[Table]:
             f"{few.method}, mean over {_percent(few.share or 0)} of {few.views} views, minus each "
             f"method with {duels[0].many.views}"
         )
-        yield _metric_table(title, ("method", "tuned on"), MEASURED, lines=lines)
+        yield _metric_table(title, ("method", "tuned on"), metrics=MEASURED, lines=lines)
 
 
 def regulariser_parts(study: "RegulariserStudy") -> Parts:
@@ -352,7 +355,7 @@ def _percent(fraction: float) -> str:
 
 
 def _metric_table(
-    title: str, heads: Sequence[str], metrics: Sequence[str], *, lines: Iterable[Line]
+    title: str, heads: Sequence[str], *, metrics: Sequence[str], lines: Iterable[Line]
 ) -> Table:
     """Return a table with some texts and a column for each metric."""
     from dtpt.metrics import METRICS
@@ -365,6 +368,7 @@ def _metric_table(
 def _cells(
     values: "Mapping[str, Estimate]",
     differences: "Iterable[Comparison]",
+    *,
     metrics: Sequence[str],
 ) -> list[Cell]:
     """Return differences with their intervals where there are any, else values with theirs."""
