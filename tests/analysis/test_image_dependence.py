@@ -14,7 +14,7 @@ from dtpt.analysis.scores import score_method
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MetricError
 from dtpt.methods import resolve_method
-from dtpt.tuning import Tuner
+from dtpt.tuning import Episode, Tuner
 
 
 def gradients(images, seed=0):
@@ -76,7 +76,7 @@ def test_counted_signs_are_those_of_the_engines_step(tiny_clip):
     views = torch.nn.functional.normalize(torch.randn(20, 32, generator=generator), dim=1)
     method = resolve_method("d-tpt", lambda_=30.0)
     regulariser = tuner.regulariser_gradient(method.method)
-    entropy = tuner.entropy_gradient(views, method.method)
+    entropy = Episode(tuner, views).entropy_gradient(method.method)
     shares = sign_shares(entropy[None], regulariser, lambda_=30.0)
     (outcome,) = tuner.predict(views, [method])
     shrunk = prompts.context * (1 - 5e-3 * 0.01)

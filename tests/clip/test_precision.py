@@ -11,7 +11,7 @@ from dtpt.clip.loading.save import save_model
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import CheckpointError, UnknownName
 from dtpt.methods import resolve_method
-from dtpt.tuning import Tuner
+from dtpt.tuning import Episode, Tuner
 
 NAMES = ["cat", "dog", "red apple", "house", "tree", "a very large car"]
 LIMIT = {"bfloat16": 2e-2, "float16": 2e-3}  # of unit features; 8 and 11 bits of a number
@@ -63,7 +63,7 @@ def test_tuning_takes_the_same_step(precision, name):
         tuner = Tuner(model, prompts)
         (outcome,) = tuner.predict(views, [method])
         answers.append(outcome.probabilities)
-        plain = tuner.entropy_gradient(views, method.method)
+        plain = Episode(tuner, views).entropy_gradient(method.method)
         regularised = method.method.regulariser is not None
         gradients.append(tuner.regulariser_gradient(method.method) if regularised else plain)
     assert answers[1].dtype == gradients[1].dtype == torch.float32

@@ -30,23 +30,9 @@ def algorithm_1(
     rho: float = 0.1,
     entropy: EntropyReading = "of-mean",
 ) -> Tensor:
-    """Tune the context on one image and predict it.
-
-    Args:
-        model: CLIP with its temperature τ.
-        prompts: the class prompts; their context is where tuning starts.
-        views: (N, D) unit features of the image's views, the original first.
-        method: TPT and at most one regulariser with its λ; no modifiers, no other read-out.
-        steps: of AdamW.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
-        rho: share of confident views ρ.
-        entropy: reading of equation 1.
-
-    Returns:
-        (C,) probabilities of the original view.
-    """
-    if method.method.parameter == "shift" or method.modifiers or method.read_out:
+    """Tune the context on an image's (N, D) view features, the original first; predict it (C,)."""
+    special = method.modifiers or method.read_out or method.method.is_stateful
+    if method.method.parameter == "shift" or special:
         raise MethodError(f"{method.name} is not Algorithm 1: a tuned context, one view read out.")
     tau, context = model.logit_scale, prompts.context.clone().requires_grad_()
     optimiser = torch.optim.AdamW([context], lr=learning_rate, weight_decay=weight_decay)
@@ -74,33 +60,16 @@ def algorithm_1(
 
 def text_features(model: Clip, prompts: PromptSet, *, context: Tensor) -> Tensor:
     """Return normalised text features (C, D) from prompts padded to the model's whole context."""
-    embeddings, end = _padded_embeddings(model, prompts, context=context)
-    tower, length = model.require_text(), embeddings.shape[1]
+    tower = model.require_text()
+    padded = prompts.padded(tower.context_length, pad_id=model.tokenizer.pad_id)
+    rows = torch.arange(len(padded.end), device=context.device)
+    words = context.expand(len(rows), -1, -1)  # (C, n, W)
+    embeddings = tower.embed(padded.tokens).detach()  # (C, L, W)
+    embeddings = embeddings.index_put((rows[:, None], padded.context), words)
+    if not tower.is_causal:  # it always runs over whole sequences
+        return F.normalize(tower(embeddings, padded.end), dim=-1)
+    length = tower.context_length
     mask = torch.ones(length, length, dtype=torch.bool, device=context.device).tril()
     states = tower.transformer(embeddings + tower.positional_embedding, mask)  # (C, L, W)
-    rows = torch.arange(len(end), device=context.device)
-    features = tower.ln_final(states)[rows, end] @ tower.text_projection
+    features = tower.ln_final(states)[rows, padded.end] @ tower.text_projection
     return F.normalize(features, dim=-1)
-
-
-def _padded_embeddings(
-    model: Clip, prompts: PromptSet, *, context: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return (C, L, W) embeddings with the context in place, and (C,) places of the end tokens."""
-    tower = model.require_text()
-    count, length = len(prompts.names), tower.context_length
-    tokens = torch.zeros(count, length, dtype=torch.long, device=context.device)
-    end = torch.zeros(count, dtype=torch.long, device=context.device)
-    start = len(prompts.prefix)
-    tokens[:, :start] = prompts.prefix
-    for group in prompts.groups:
-        size = group.tokens.shape[1]
-        tokens[group.classes, start : start + size] = group.tokens
-        end[group.classes] = start + group.end
-    embeddings = tower.embed(tokens).detach()
-    rows = torch.arange(count, device=context.device)
-    positions = [torch.full_like(end, place) for place in prompts.tuned_prefix]
-    positions += [end + place for place in prompts.tuned_suffix]
-    for row, position in enumerate(positions):
-        embeddings = embeddings.index_put((rows, position), context[row].expand(count, -1))
-    return embeddings, end

@@ -3,14 +3,14 @@
 A *context* is a point whose features come from the text tower (`PromptEncoder`); a *shift* moves
 the features themselves and needs no tower (`ShiftSpace`). The engine treats both alike.
 
-The encoder is exact and rests on causal attention: nothing behind the end token is computed, the
-prefix that all classes share runs once, and classes of equal length are batched without padding.
-Classes are worked through in chunks; the graphs of as many chunks as the memory budget allows are
-kept, so that a pullback (vector-Jacobian product) needs no forward pass. The others are recomputed.
+The encoder is exact. With a causal text tower nothing behind the end token is computed, the prefix
+that all classes share runs once, and classes of equal length are batched without padding; any other
+tower runs over whole padded prompts. Classes are worked through in chunks; the graphs of as many
+chunks as the memory budget allows are kept, so that a pullback (vector-Jacobian product) needs no
+forward pass. The others are recomputed.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -26,35 +26,9 @@ DEFAULT_BUDGET_BYTES = 1_500_000_000
 CHUNK_TOKENS = 1024  # class tokens per forward pass: large enough to keep matrix products efficient
 
 
-class Linearised(Protocol):
-    """Text features (C, D) at one point, and gradients pulled back from them to the point."""
-
-    @property
-    def features(self) -> Tensor: ...
-
-    def pullback(self, gradient: Tensor) -> Tensor:
-        """Turn a gradient for the features (C, D) into one for the point; any number of times."""
-        ...
-
-
-class Space(Protocol):
-    """The points that a method may move to."""
-
-    @property
-    def origin(self) -> Tensor:
-        """Where every image starts."""
-        ...
-
-    def encode(self, point: Tensor) -> Tensor:
-        """Return the text features (C, D) at a point, without a graph."""
-        ...
-
-    def linearise(self, point: Tensor) -> Linearised: ...
-
-
 @dataclass(frozen=True)
 class ShiftSpace:
-    """Shifts (C, D) of fixed text features (C, D)."""
+    """Shifts (C, D) of fixed text features (C, D): the same interface as `PromptEncoder`."""
 
     text: Tensor
 
@@ -83,11 +57,12 @@ class ShiftedText:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some classes of one group."""
+    """Some classes that run together: their suffixes, or whole prompts if nothing is shared."""
 
     classes: Tensor  # (G,) indices
-    embeddings: Tensor  # (G, S, W) of their suffixes, before the context is put in
-    end: Tensor  # (G,) position of each end token
+    embeddings: Tensor  # (G, S, W) before the context is put in
+    end: Tensor  # (G,) index of each end token
+    context: Tensor  # (G, t) index of each row of the context that is not in the prefix
 
 
 class PromptEncoder:
@@ -97,7 +72,7 @@ class PromptEncoder:
         model: its text tower is used as it is; model weights get no gradient.
         prompts: the token layout.
         budget_bytes: memory that kept graphs may take.
-        chunk_tokens: class tokens per forward pass; another number rounds otherwise.
+        chunk_tokens: class tokens per forward pass; it decides the last bits of features.
     """
 
     def __init__(
@@ -106,19 +81,22 @@ class PromptEncoder:
         prompts: PromptSet,
         *,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
-        chunk_tokens: int = CHUNK_TOKENS,
+        chunk_tokens: int | None = None,
     ) -> None:
         self.tower = model.require_text()
         self.prompts = prompts
         self.budget_bytes = budget_bytes
         self.embed_dim = model.config.embed_dim
         self.bytes_per_token = graph_bytes_per_token(model)
+        # rows of the context that are in the shared prefix; the others are in every chunk
+        self._in_prefix = len(prompts.tuned_prefix) if self.tower.is_causal else 0
         with torch.no_grad():
             self._prefix_embeddings = self.tower.embed(prompts.prefix)  # (P, W)
-            self._chunks = _make_chunks(model, prompts, tokens=chunk_tokens)
+            self._chunks = _make_chunks(model, prompts, tokens=chunk_tokens or CHUNK_TOKENS)
 
     @property
     def origin(self) -> Tensor:
+        """The initial context (n, W), where every image starts."""
         return self.prompts.context
 
     @torch.no_grad()
@@ -135,11 +113,12 @@ class PromptEncoder:
 
         For accelerators, where larger batches pay; equal to `encode` up to rounding.
         """
-        count, tuned = len(contexts), self.prompts.tuned_prefix
-        embeddings = self._prefix_embeddings.repeat(count, 1, 1)  # (B, P, W)
-        if tuned:
-            embeddings[:, list(tuned)] = contexts[:, : len(tuned)]
-        prefix = self.tower.prefix(embeddings)
+        count, prefix = len(contexts), None
+        if self.tower.is_causal:
+            embeddings = self._prefix_embeddings.repeat(count, 1, 1)  # (B, P, W)
+            if self._in_prefix:
+                embeddings[:, list(self.prompts.tuned_prefix)] = contexts[:, : self._in_prefix]
+            prefix = self.tower.prefix(embeddings)
         features = contexts.new_empty(count, len(self.prompts.names), self.embed_dim)
         for chunk in self._chunks:
             part = self._encode_chunk_at(chunk, contexts, prefix=prefix)
@@ -150,41 +129,45 @@ class PromptEncoder:
         """Return the features at a context together with what their pullback needs."""
         return Linearisation(self, point)
 
-    def _prefix(self, context: Tensor) -> Prefix:
+    def _prefix(self, context: Tensor) -> Prefix | None:
+        if not self.tower.is_causal:
+            return None
         embeddings = self._prefix_embeddings
-        tuned = self.prompts.tuned_prefix
-        if tuned:
-            rows = torch.tensor(tuned, device=context.device)
-            embeddings = embeddings.index_copy(0, rows, context[: len(tuned)])
+        if self._in_prefix:
+            rows = torch.tensor(self.prompts.tuned_prefix, device=context.device)
+            embeddings = embeddings.index_copy(0, rows, context[: self._in_prefix])
         return self.tower.prefix(embeddings.unsqueeze(0))  # (1, P, W)
 
-    def _encode_chunk(self, chunk: _Chunk, context: Tensor, *, prefix: Prefix) -> Tensor:
+    def _encode_chunk(self, chunk: _Chunk, context: Tensor, *, prefix: Prefix | None) -> Tensor:
         """Return (G, D) normalised features of one chunk."""
         embeddings = chunk.embeddings
-        tuned = torch.tensor(self.prompts.tuned_suffix, device=context.device, dtype=torch.long)
-        if len(tuned):
+        if chunk.context.shape[1]:
             rows = torch.arange(len(embeddings), device=context.device)[:, None]  # (G, 1)
-            words = context[len(self.prompts.tuned_prefix) :]  # (t, W)
-            positions = chunk.end[:, None] + tuned  # (G, t)
-            words = words.expand(len(embeddings), -1, -1)  # (G, t, W)
-            embeddings = embeddings.index_put((rows, positions), words)
-        return F.normalize(self.tower(embeddings, chunk.end, prefix=prefix), dim=-1)
+            words = context[self._in_prefix :].expand(len(embeddings), -1, -1)  # (G, t, W)
+            embeddings = embeddings.index_put((rows, chunk.context), words)
+        return self._features(embeddings, chunk.end, prefix=prefix)
 
-    def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, *, prefix: Prefix) -> Tensor:
+    def _encode_chunk_at(self, chunk: _Chunk, contexts: Tensor, *, prefix: Prefix | None) -> Tensor:
         """Return (B, G, D) features of one chunk at B contexts (B, n, W)."""
         count, group = len(contexts), len(chunk.embeddings)
         embeddings = chunk.embeddings.repeat(count, 1, 1, 1)  # (B, G, S, W)
-        words = contexts[:, len(self.prompts.tuned_prefix) :]  # (B, t, W)
         rows = torch.arange(group, device=contexts.device)
-        for index, back in enumerate(self.prompts.tuned_suffix):
-            embeddings[:, rows, chunk.end + back] = words[:, index, None]  # (B, G, W)
-        layers = tuple(
-            (k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0))
-            for k, v in prefix.layers  # (B, heads, P, w) -> (B * G, heads, P, w)
-        )
+        for index, words in enumerate(contexts[:, self._in_prefix :].unbind(dim=1)):  # (B, W)
+            embeddings[:, rows, chunk.context[:, index]] = words[:, None]  # (B, G, W)
+        if prefix is not None:
+            layers = tuple(
+                (k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0))
+                for k, v in prefix.layers  # (B, heads, P, w) -> (B * G, heads, P, w)
+            )
+            prefix = Prefix(layers)
         flat = embeddings.flatten(0, 1)  # (B * G, S, W)
-        features = self.tower(flat, chunk.end.repeat(count), prefix=Prefix(layers))
-        return F.normalize(features, dim=-1).view(count, group, -1)  # (B * G, D) -> (B, G, D)
+        features = self._features(flat, chunk.end.repeat(count), prefix=prefix)
+        return features.view(count, group, -1)  # (B * G, D) -> (B, G, D)
+
+    def _features(self, embeddings: Tensor, end: Tensor, *, prefix: Prefix | None) -> Tensor:
+        if prefix is None:  # other towers than ours take no prefix at all
+            return F.normalize(self.tower(embeddings, end), dim=-1)
+        return F.normalize(self.tower(embeddings, end, prefix=prefix), dim=-1)
 
     def _in_class_order(self, parts: list[Tensor]) -> Tensor:
         features = parts[0].new_empty(len(self.prompts.names), self.embed_dim)
@@ -197,7 +180,7 @@ class Linearisation:
     """Text features at one context, and gradients pulled back from them to the context.
 
     `pullback` may be called any number of times: for one initial context the graph is the same for
-    every image, because the context is reset. The chunks hang on detached keys and values of the
+    every image, because the context is reset. The chunks depend on detached keys and values of the
     prefix, so that the prefix itself is differentiated once per pullback and not once per chunk.
     """
 
@@ -206,7 +189,7 @@ class Linearisation:
         self._context = context.detach().clone().requires_grad_()
         with torch.enable_grad():
             self._prefix = encoder._prefix(self._context)
-        self._leaf = Prefix(
+        self._leaf = self._prefix and Prefix(
             tuple(
                 (k.detach().requires_grad_(), v.detach().requires_grad_())
                 for k, v in self._prefix.layers
@@ -225,10 +208,9 @@ class Linearisation:
 
     def pullback(self, gradient: Tensor) -> Tensor:
         """Return the gradient for the context (n, W) from one for the features (C, D)."""
-        leaves = [tensor for pair in self._leaf.layers for tensor in pair]
-        inputs = [self._context, *leaves]
+        inputs = [self._context, *_tensors(self._leaf)]
         totals = [torch.zeros_like(tensor, dtype=self._context.dtype) for tensor in inputs]
-        gradient, undo = scale_for_half(gradient, leaves[0].dtype)
+        gradient, undo = scale_for_half(gradient, next(self._encoder.tower.parameters()).dtype)
         for chunk, kept in zip(self._encoder._chunks, self._kept, strict=True):
             part = self._recompute(chunk) if kept is None else kept
             grads = torch.autograd.grad(
@@ -244,23 +226,39 @@ class Linearisation:
             return self._encoder._encode_chunk(chunk, self._context, prefix=self._leaf)
 
     def _through_prefix(self, gradients: list[Tensor]) -> Tensor:
-        if not self._encoder.prompts.tuned_prefix:
+        if not self._encoder._in_prefix:
             return torch.zeros_like(self._context)
-        outputs = [tensor for pair in self._prefix.layers for tensor in pair]
+        outputs = _tensors(self._prefix)
         gradients = [gradient.to(outputs[0].dtype) for gradient in gradients]
         (grad,) = torch.autograd.grad(outputs, self._context, gradients, retain_graph=True)
         return grad
 
 
-def _make_chunks(model: Clip, prompts: PromptSet, *, tokens: int) -> tuple[_Chunk, ...]:
-    chunks, tower = [], model.require_text()
-    for group in prompts.groups:
-        size = max(1, tokens // group.tokens.shape[1])
-        for start in range(0, len(group.classes), size):
+Space = PromptEncoder | ShiftSpace
+Linearised = Linearisation | ShiftedText
+
+
+def _tensors(prefix: Prefix | None) -> list[Tensor]:
+    return [] if prefix is None else [tensor for pair in prefix.layers for tensor in pair]
+
+
+def _make_chunks(model: Clip, prompts: PromptSet, *, tokens: int) -> list[_Chunk]:
+    tower = model.require_text()
+    if tower.is_causal:
+        tuned = torch.tensor(prompts.tuned_suffix, dtype=torch.long, device=model.device)
+        groups = [(g.classes, g.tokens, g.end, g.end[:, None] + tuned) for g in prompts.groups]
+    else:
+        padded = prompts.padded(tower.context_length, pad_id=model.tokenizer.pad_id)
+        classes = torch.arange(len(prompts.names), device=model.device)
+        groups = [(classes, padded.tokens, padded.end, padded.context)]
+    chunks = []
+    for classes, ids, end, context in groups:
+        size = max(1, tokens // ids.shape[1])
+        for start in range(0, len(classes), size):
             part = slice(start, start + size)
-            embeddings = tower.embed(group.tokens[part])
-            chunks.append(_Chunk(group.classes[part], embeddings, group.end[part]))
-    return tuple(chunks)
+            embeddings = tower.embed(ids[part])
+            chunks.append(_Chunk(classes[part], embeddings, end[part], context[part]))
+    return chunks
 
 
 def graph_bytes_per_token(model: Clip) -> int:

@@ -7,20 +7,19 @@ The context is reset for every image, so at the first step
 * the entropy's gradient is the same for every method and every λ.
 
 M methods on one image therefore cost one backward pass and M forward passes through the text tower;
-methods that tune a shift of the features cost none, and methods without a gradient cost nothing but
-their read-out. Every tensor has the same shape for every image and method, so results do not depend
-on what else is in the run.
-
-The engine holds no state from image to image. A method that does (`Method.step`) keeps its state
-with the caller: see `step_method`.
+methods that tune a shift of the features cost none, and methods without a gradient only their
+read-out. Every tensor has the same shape for every image and method, so results do not depend on
+what else is in the run. State that a method carries from image to image (`Method.step`) is kept by
+the caller of `step_method`.
 """
 
 import logging
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,29 +28,23 @@ from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError, short_repr
 from dtpt.methods.base import EntropyReading, Method, ResolvedMethod
+from dtpt.methods.table import METHODS
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
-from dtpt.tuning.encoder import (
-    DEFAULT_BUDGET_BYTES,
-    Linearised,
-    PromptEncoder,
-    ShiftSpace,
-    Space,
-)
+from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, Linearised, PromptEncoder, ShiftSpace, Space
 from dtpt.tuning.settings import TuningSettings, checked_settings
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch's defaults of AdamW
 ABOVE = 1 + 1e-6  # λ slightly above a ratio, because a sign turns only beyond it
 
 log = logging.getLogger("dtpt.tuning")
+Made = TypeVar("Made")
 
 
 class AdamW:
-    """AdamW on one tensor from an empty state: torch's defaults, bit for bit.
+    """AdamW on one tensor from an empty state, bit-equal to torch's, whose import takes seconds.
 
-    Written out because torch's own optimiser imports its compiler, which takes seconds at the start
-    of every command that tunes; a test compares the two. The first step is -lr · g / (|g| + ε) in
-    every coordinate: signed descent.
+    The first step is -lr · g / (|g| + ε) in every coordinate: signed descent.
     """
 
     def __init__(self, start: Tensor, *, learning_rate: float, weight_decay: float) -> None:
@@ -81,9 +74,6 @@ def sign_thresholds(entropy: Tensor, regulariser: Tensor) -> Tensor:
     The first step follows the signs of g_entropy + λ g_R. R wins a coordinate when both gradients
     agree there anyway (0), or when λ exceeds |g_entropy| / |g_R| (infinite where g_R is 0). The
     fraction of signs won is the distribution function of that ratio, and λ one of its quantiles.
-
-    Returns:
-        A flat float64 tensor on the CPU.
     """
     ours, theirs = (g.detach().cpu().double().flatten() for g in (regulariser, entropy))
     ratio = theirs.abs() / ours.abs()  # inf for 0 in ours, nan for 0 in both
@@ -92,14 +82,7 @@ def sign_thresholds(entropy: Tensor, regulariser: Tensor) -> Tensor:
 
 
 def lambda_for_quantile(thresholds: Tensor, quantile: float) -> float:
-    """Return the smallest λ that wins at least this fraction of the signs; 0 if it needs none.
-
-    Where part of the regulariser's gradient is zero, the fraction is of what can be won.
-
-    Example:
-        >>> round(lambda_for_quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.75), 3)
-        2.0
-    """
+    """Return the smallest λ that wins this fraction of the signs that can be won at all."""
     finite = thresholds[torch.isfinite(thresholds)].sort().values
     if len(finite) == 0:
         return 0.0
@@ -136,13 +119,7 @@ class _Tuned:
 
 
 def views_needed(methods: Iterable[ResolvedMethod], count: int) -> int:
-    """Return how many of `count` views some methods use: all of them, or the original alone.
-
-    Example:
-        >>> from dtpt.methods import resolve_method
-        >>> views_needed([resolve_method("zero-shot")], 64)
-        1
-    """
+    """Return how many of `count` views some methods use: all of them, or the original alone."""
     return count if any(method.uses_views for method in methods) else 1
 
 
@@ -155,41 +132,65 @@ class Tuner:
 
     Args:
         model: a CLIP.
-        prompts: the class prompts with their initial context.
+        prompts: the class prompts with their initial context; None for a model without a text
+            tower, which runs only methods that do not tune the prompt.
         settings: optimiser and selection.
         budget_bytes: memory for the kept graph of the text features.
-        text_features: (C, D) at the initial context, when they are known; else computed.
+        text_features: (C, D) unit vectors at the initial context, when they are known; needed
+            without prompts, else computed.
     """
 
     def __init__(
         self,
         model: Clip,
-        prompts: PromptSet,
+        prompts: PromptSet | None,
         *,
         settings: TuningSettings | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         text_features: Tensor | None = None,
     ) -> None:
-        self.prompts = prompts
+        self._prompts = prompts
         self.settings = checked_settings(settings)
         self.logit_scale = model.logit_scale
-        self.encoder = PromptEncoder(model, prompts, budget_bytes=budget_bytes)
+        self.encoder: PromptEncoder | None = None
+        if prompts is not None:
+            self.encoder = PromptEncoder(model, prompts, budget_bytes=budget_bytes)
         if text_features is None:
-            text_features = self.encoder.encode(prompts.context)
-            log.debug("Computed text features of %d classes", len(prompts.names))
-        self.initial_text_features = text_features  # (C, D)
+            if self.encoder is None:
+                raise MethodError("Without prompts a tuner needs text_features (classes, D).")
+            text_features = self.encoder.encode(self.context)
+            log.debug("Computed text features of %d classes", len(text_features))
+        self.initial_text_features = text_features.to(model.device, model.dtype)  # (C, D)
         self._forget()
+
+    @property
+    def prompts(self) -> PromptSet:
+        """The class prompts; a MethodError if the text features are fixed."""
+        if self._prompts is None:
+            raise MethodError("This tuner has no prompts: its text features are fixed.")
+        return self._prompts
+
+    @property
+    def context(self) -> Tensor:
+        """The initial context (n, W); no row if the text features are fixed."""
+        if self._prompts is None:
+            return self.initial_text_features.new_zeros(0, 0)
+        return self._prompts.context
 
     def _forget(self) -> None:
         """Drop what can be made again."""
-        self._initial: dict[str, Linearised] = {}
-        self._regulariser_gradients: dict[str, Tensor] = {}
-        self._static: dict[str, _Tuned] = {}
+        self._made: dict[tuple[object, ...], Any] = {}
         self._making = threading.RLock()
 
+    def _once(self, key: tuple[object, ...], make: Callable[[], Made]) -> Made:
+        with self._making:
+            if key not in self._made:
+                self._made[key] = make()
+            made: Made = self._made[key]
+            return made
+
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_initial", "_regulariser_gradients", "_static", "_making")
-        return {name: value for name, value in self.__dict__.items() if name not in made}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_made", "_making")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -215,10 +216,10 @@ class Tuner:
         episodes = [Episode(self, views) for views in images]
         pairs = [(e, method) for e in episodes for method in e.one_step_methods(methods)]
         steps = [episode.first_step(method) for episode, method in pairs]
-        if steps:
+        if steps and self.encoder is not None:
             features = self.encoder.encode_many(torch.stack([point for point, _, _ in steps]))
             for (episode, method), step, text in zip(pairs, steps, features, strict=True):
-                episode.remember(method, _Tuned(step[0], text, step[1]))
+                episode._tuned[_key(method)] = _Tuned(step[0], text, step[1])
         return [[episode.answer(method) for method in methods] for episode in episodes]
 
     def select_lambdas(
@@ -228,7 +229,7 @@ class Tuner:
 
         Args:
             methods: those with a λ are returned as they are.
-            images: (N, D) view features of some images; labels play no part.
+            images: (N, D) view features of some images.
         """
         searched = [method for method in methods if method.needs_lambda_search]
         if not searched:
@@ -241,26 +242,27 @@ class Tuner:
         return [_with_lambda(method, thresholds.get(method.name)) for method in methods]
 
     def space(self, method: Method) -> Space:
-        """Return what a method tunes."""
+        """Return what a method tunes; a MethodError if that is fixed."""
         if method.parameter == "shift":
             return ShiftSpace(self.initial_text_features)
+        if self.encoder is None:
+            others = ", ".join(name for name, m in METHODS.items() if m.parameter != "context")
+            raise MethodError(
+                f"{method.name} tunes the prompt, and this model has no text tower: use {others}."
+            )
         return self.encoder
 
     def initial(self, method: Method) -> Linearised:
         """Return the features where tuning starts with their pullback, made at first need."""
-        with self._making:
-            if method.parameter not in self._initial:
-                space = self.space(method)
-                self._initial[method.parameter] = space.linearise(space.origin)
-            return self._initial[method.parameter]
+        space = self.space(method)
+        return self._once(("start", method.parameter), lambda: space.linearise(space.origin))
 
     def regulariser_gradient(self, method: Method) -> Tensor:
         """Return the gradient of a method's regulariser at the start: one per class list."""
-        with self._making:
-            if method.name not in self._regulariser_gradients:
-                gradient = self.regulariser_pullback(self.initial(method), method)
-                self._regulariser_gradients[method.name] = gradient
-            return self._regulariser_gradients[method.name]
+        start = self.initial(method)
+        return self._once(
+            ("gradient", method.name), lambda: self.regulariser_pullback(start, method)
+        )
 
     def regulariser_pullback(self, point: Linearised, method: Method) -> Tensor:
         """Return the gradient of a method's regulariser at one point."""
@@ -282,30 +284,24 @@ class Tuner:
         return AdamW(start, learning_rate=rate, weight_decay=self.settings.weight_decay)
 
     def static(self, method: ResolvedMethod) -> _Tuned:
-        """Tune by the regulariser alone, once per class list: the limit of a large λ.
+        """Tune by the regulariser alone, once per class list: the limit of a large λ."""
+        key = ("static", method.method.name, method.learning_rate)
+        return self._once(key, lambda: self._tune_static(method))
 
-        The gradient is scaled to a largest entry of 1, so that AdamW's ε plays no part.
-        """
-        key = f"{method.method.name} {method.learning_rate}"
-        if key not in self._static:
-            gradient = self.regulariser_gradient(method.method)
-            scale = 1.0 / float(gradient.abs().max().clamp_min(torch.finfo(gradient.dtype).tiny))
-            space, descent = self.space(method.method), self.descent(method)
-            point = descent.step(scale * gradient)
-            for _ in range(1, self.settings.steps):
-                here = space.linearise(point)
-                point = descent.step(scale * self.regulariser_pullback(here, method.method))
-            self._static[key] = _Tuned(point, space.encode(point), None)
-        return self._static[key]
+    def _tune_static(self, method: ResolvedMethod) -> _Tuned:
+        # scaled to a largest entry of 1, so that AdamW's ε plays no part
+        gradient = self.regulariser_gradient(method.method)
+        scale = 1.0 / float(gradient.abs().max().clamp_min(torch.finfo(gradient.dtype).tiny))
+        space, descent = self.space(method.method), self.descent(method)
+        point = descent.step(scale * gradient)
+        for _ in range(1, self.settings.steps):
+            here = space.linearise(point)
+            point = descent.step(scale * self.regulariser_pullback(here, method.method))
+        return _Tuned(point, space.encode(point), None)
 
 
 class Episode:
-    """One image: what its methods share.
-
-    Args:
-        tuner: model, class list and settings.
-        view_features: (N, D) unit vectors; row 0 is the original view.
-    """
+    """One image, given as (N, D) unit vectors, the original view first: what its methods share."""
 
     def __init__(self, tuner: Tuner, view_features: Tensor) -> None:
         text, scale = tuner.initial_text_features, tuner.logit_scale
@@ -313,18 +309,15 @@ class Episode:
         self._tuner = tuner
         self._views = view_features.to(text)
         self._zero_shot = class_logits(self._views[0], text, logit_scale=scale)  # (C,)
-        self._confident: Tensor | None = None
         self._gradients: dict[tuple[str, EntropyReading], Tensor] = {}
         self._tuned: dict[tuple[object, ...], _Tuned] = {}
 
-    @property
+    @cached_property
     def confident(self) -> Tensor:
         """(K, D) the views that are tuned on, selected with the initial context."""
-        if self._confident is None:
-            text, scale = self._tuner.initial_text_features, self._tuner.logit_scale
-            logits = class_logits(self._views, text, logit_scale=scale)
-            self._confident = self._views[select_confident(logits, self._tuner.settings.rho)]
-        return self._confident
+        text, scale = self._tuner.initial_text_features, self._tuner.logit_scale
+        logits = class_logits(self._views, text, logit_scale=scale)
+        return self._views[select_confident(logits, self._tuner.settings.rho)]
 
     def entropy_gradient(self, method: Method) -> Tensor:
         """Return the entropy's gradient at the start, shared by methods that tune the same."""
@@ -378,10 +371,6 @@ class Episode:
             self._tuned[key] = self._tune(method)
         return self._tuned[key]
 
-    def remember(self, method: ResolvedMethod, tuned: _Tuned) -> None:
-        """Take over features that were computed together with other images'."""
-        self._tuned[_key(method)] = tuned
-
     def one_step_methods(self, methods: Sequence[ResolvedMethod]) -> list[ResolvedMethod]:
         """Return the methods, each once, whose features are one step and one pass away."""
         if self._tuner.settings.steps != 1:
@@ -393,11 +382,7 @@ class Episode:
         return list(chosen.values())
 
     def first_step(self, method: ResolvedMethod) -> tuple[Tensor, float | None, AdamW]:
-        """Step once from the start, where every gradient is shared.
-
-        Returns:
-            The new point, the λ that was used, and the optimiser for further steps.
-        """
+        """Step once from the start; return the point, the λ, and the optimiser for more steps."""
         lambda_, gradient = self._lambda(method), self.entropy_gradient(method.method)
         if lambda_:
             gradient = gradient + lambda_ * self._tuner.regulariser_gradient(method.method)
@@ -407,7 +392,7 @@ class Episode:
     def _tune(self, method: ResolvedMethod) -> _Tuned:
         tuner = self._tuner
         if not method.method.tunes or tuner.settings.steps == 0:
-            return _Tuned(tuner.prompts.context, tuner.initial_text_features, method.lambda_)
+            return _Tuned(tuner.context, tuner.initial_text_features, method.lambda_)
         if method.method.static:
             return tuner.static(method)
         (point, lambda_, descent), space = self.first_step(method), tuner.space(method.method)
@@ -441,9 +426,13 @@ class Episode:
             if modifier.logits is not None:
                 logits = modifier.logits(logits, self._zero_shot)
         probabilities = torch.softmax(logits, dim=-1)
-        _refuse_infinite(probabilities, method, lambda_=tuned.lambda_)
+        if not bool(torch.isfinite(probabilities).all()):
+            raise MethodError(
+                f"{method.name} (lambda {tuned.lambda_}) gave probabilities that are not finite: "
+                "lower lambda or the learning rate."
+            )
         of_context = method.method.parameter == "context"
-        context = tuned.point if of_context else self._tuner.prompts.context
+        context = tuned.point if of_context else self._tuner.context
         return Outcome(
             method, tuned.lambda_, logits, probabilities, self._zero_shot, tuned.text, context
         )
@@ -452,16 +441,13 @@ class Episode:
 def step_method(
     tuner: Tuner, method: ResolvedMethod, *, views: Tensor, state: Any = None
 ) -> tuple[Outcome, Any]:
-    """Run a method that carries state on the next image.
+    """Run a method that carries state on the (N, D) view features of the next image.
 
     Args:
         tuner: model, class list and settings.
         method: with `Method.is_stateful`.
-        views: (N, D) unit features of the image's views, the original first.
+        views: the original first.
         state: what the image before returned; None before the first image.
-
-    Returns:
-        The outcome, and the state for the next image. The state that was given stays as it is.
     """
     if state is None and method.method.initial is not None:
         state = method.method.initial(tuner.initial_text_features, logit_scale=tuner.logit_scale)
@@ -491,14 +477,3 @@ def _check_views(view_features: Tensor, *, dimensions: int) -> None:
         raise MethodError(f"View features must be (views, {dimensions}), got {shape}.")
     if not bool(torch.isfinite(view_features).all()):
         raise MethodError("View features contain numbers that are not finite.")
-
-
-def _refuse_infinite(
-    probabilities: Tensor, method: ResolvedMethod, *, lambda_: float | None
-) -> None:
-    if not bool(torch.isfinite(probabilities).all()):
-        given = "" if lambda_ is None else f" with lambda {lambda_:g}"
-        raise MethodError(
-            f"{method.name}{given} gave probabilities that are not finite: lower lambda or the "
-            "learning rate."
-        )
