@@ -335,5 +335,5 @@ def test_a_broken_merges_file_is_a_checkpoint_error(merges):
 
 def test_a_compression_bomb_is_refused():
     bomb = gzip.compress(b"a b\n" * 20_000_000)
-    with pytest.raises(CheckpointError, match="unpacks"):
+    with pytest.raises(CheckpointError, match="64000000"):
         Tokenizer.from_merges(None, bomb, context_length=77)

@@ -11,18 +11,12 @@ from dtpt.errors import DeviceError, short_repr
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """Return the device called `name`; "auto" is a CUDA device, else Apple's, else the CPU.
+    """Return the device called `name`: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
-    When a CUDA device is chosen, TF32 is switched off for matrix products and for convolutions
-    (where torch has it on by default): it keeps 10 bits of a number's 23, which moves
-    probabilities. To use it, switch `torch.backends.cuda.matmul.allow_tf32` and
-    `torch.backends.cudnn.allow_tf32` on afterwards.
-
-    Args:
-        name: "auto", "cpu", "cuda", "cuda:1" or "mps".
-
-    Raises:
-        DeviceError: no such device here; the message lists those there are.
+    "auto" is a CUDA device, else Apple's, else the CPU. When a CUDA device is chosen, TF32 is
+    switched off for matrix products and for convolutions (where torch has it on by default): it
+    keeps 10 bits of a number's 23, which moves probabilities. To use it, switch
+    `torch.backends.cuda.matmul.allow_tf32` and `torch.backends.cudnn.allow_tf32` on afterwards.
     """
     present = present_devices()
     if isinstance(name, str) and name == "auto":

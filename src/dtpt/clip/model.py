@@ -40,16 +40,12 @@ class Clip(nn.Module):
 
     Args:
         config: shapes and activation of the towers that are built here.
-        tokenizer: text to token ids; None without a text tower.
+        tokenizer: None without a text tower.
         preprocessing: image to pixels.
-        visual: an image encoder for `config.vision` None.
-        text: a text tower for `config.text` None; see `dtpt.clip.text` for what it must offer.
-        fingerprint: sha256 over config, weights, tokenizer and preprocessing; caches and runs are
-            keyed by it. The loader computes it.
+        visual: any image encoder, for a config without one.
+        text: a text tower for a config without one; see `dtpt.clip.text` for what it must offer.
+        fingerprint: sha256 over config, weights, tokenizer and preprocessing, set by the loader.
         notes: what the loader had to assume, in sentences for the user.
-
-    Attributes:
-        name: what `load_model` takes to load it again; "" for a model that came otherwise.
     """
 
     def __init__(
@@ -68,7 +64,7 @@ class Clip(nn.Module):
         self.preprocessing = preprocessing
         self.fingerprint = fingerprint
         self.notes = notes
-        self.name = ""
+        self.name = ""  # what `load_model` takes to load it again
         self._tokenizer = tokenizer
         self._half: Precision | None = None
         self.visual = _image_tower(config) if visual is None else _as_module(visual)

@@ -54,12 +54,7 @@ class PackedWeights:
     ) -> Tensor:
         """Return x Wᵀ + b, or its SiLU: (..., inputs) -> (..., outputs).
 
-        Args:
-            x: (..., inputs).
-            weight: (outputs, inputs).
-            bias: (outputs,).
-            name: of the weights within the module.
-            silu: whether SiLU follows.
+        `weight` is (outputs, inputs) and has its name within the module.
         """
         if not _is_packable(x, weight):
             y = F.linear(x, weight, bias)
@@ -109,12 +104,7 @@ def _product_flops(x: Sequence[int], *_: object, out_shape: Sequence[int]) -> in
 
 
 def packed_bytes(tower: nn.Module | None, *, backward: bool) -> int:
-    """Return what the packed copies of a tower take; 0 for a tower that packs nothing.
-
-    Args:
-        tower: any image or text tower, or None.
-        backward: whether gradients pass it, which needs a second copy.
-    """
+    """Return what the packed copies of any tower take; gradients need a second copy."""
     modules = tower.modules() if tower is not None else ()
     packing = [
         module for module in modules if isinstance(vars(module).get("packed"), PackedWeights)

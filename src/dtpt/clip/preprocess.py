@@ -1,13 +1,13 @@
-"""From a picture to the numbers that CLIP's image tower takes, with Pillow and NumPy only.
+"""From an image to the numbers that CLIP's image tower takes, with Pillow and NumPy only.
 
 The path is torchvision's for Pillow images, bit for bit: resize (antialiased), centre crop, to
 float32 in [0, 1], subtract the mean, divide by the standard deviation. The settings come from the
-checkpoint's own preprocessing config; a setting we do not know is refused rather than ignored.
+checkpoint's own preprocessing config; an unknown setting is refused rather than ignored.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,36 +21,32 @@ OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
 
 _STRIP_PIXELS = 64_000_000
 _PILLOW_FILTERS = {"2": "bilinear", "3": "bicubic"}  # numbers that transformers stores
-_RESAMPLING = {
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-}
+_RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 # Steps of torchvision's and open_clip's transforms that only convert; the function, to RGB.
-_PASSED_OVER = ("ToTensor", "MaybeToTensor", "MaybeConvertMode", "function")
+_CONVERSIONS = ("ToTensor", "MaybeToTensor", "MaybeConvertMode", "function")
 
-_Kind = TypeVar("_Kind", bound="Preprocess")
-Spread = Annotated[FiniteFloat, Field(gt=0)]
+Std = Annotated[FiniteFloat, Field(gt=0)]
 
 
 class Preprocess(BaseModel):
-    """How a checkpoint wants its pictures.
+    """Preprocessing of one checkpoint.
 
     Attributes:
-        size: Side of the square input in pixels.
-        mean: Per channel (red, green, blue), on the scale where white is 1.
-        std: Per channel, on the same scale.
-        interpolation: Filter of the resize; both are antialiased.
+        size: side of the square input in pixels.
+        mean: per channel (red, green, blue), on the scale where white is 1.
+        std: per channel, on the same scale.
+        interpolation: filter of the resize; both are antialiased.
         resize_mode: "shortest" brings the short side to `short_side` and crops the centre;
             "squash" resizes both sides to `size` and changes the aspect ratio.
-        short_side: Short side before the crop in pixels; None means `size`, as in CLIP.
+        short_side: short side before the crop in pixels; None means `size`, as in CLIP.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: Annotated[int, Field(ge=1, le=4096)] = 224
     mean: tuple[FiniteFloat, FiniteFloat, FiniteFloat] = OPENAI_MEAN
-    std: tuple[Spread, Spread, Spread] = OPENAI_STD
+    std: tuple[Std, Std, Std] = OPENAI_STD
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     resize_mode: Literal["shortest", "squash"] = "shortest"
     short_side: Annotated[int, Field(ge=1, le=8192)] | None = None
@@ -77,17 +73,13 @@ class Preprocess(BaseModel):
 
         Centre crops of an odd difference follow torchvision (as OpenAI does), which is one pixel
         off transformers' own.
-
-        Raises:
-            CheckpointError: An entry asks for something that this path does not do.
         """
         for step in ("do_resize", "do_rescale"):
             if config.get(step, True) is not True:
                 raise CheckpointError(f"Preprocessing with {step}={config[step]!r} is unknown.")
-        if abs(_number(config, "rescale_factor", default=1 / 255) - 1 / 255) > 1e-6:
-            raise CheckpointError(
-                f"Preprocessing rescale_factor {config['rescale_factor']!r} is not 1/255."
-            )
+        factor = config.get("rescale_factor", 1 / 255)
+        if not isinstance(factor, int | float) or not abs(factor - 1 / 255) <= 1e-6:
+            raise CheckpointError(f"Preprocessing rescale_factor {factor!r} is not 1/255.")
         resample = config.get("resample", 3)
         normalise = config.get("do_normalize", True)
         fields = {
@@ -95,71 +87,73 @@ class Preprocess(BaseModel):
             "std": config.get("image_std", OPENAI_STD) if normalise else (1, 1, 1),
             "interpolation": _PILLOW_FILTERS.get(str(resample), f"filter {resample!r}"),
         }
-        return _build(cls, fields | _hf_sizes(config))
+        return cls._build(fields | _hf_sizes(config))
 
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any], *, size: int | None = None) -> Self:
-        """Read the `preprocess_cfg` of an `open_clip_config.json`.
-
-        Args:
-            config: The entry; missing fields have open_clip's defaults.
-            size: The model's image size, which wins over the entry's (as in open_clip).
-
-        Raises:
-            CheckpointError: An entry asks for something that this path does not do.
-        """
+        """Read the `preprocess_cfg` of an `open_clip_config.json`; the model's size counts first."""
         if config.get("mode", "RGB") != "RGB":
             raise CheckpointError(f"Preprocessing mode {config['mode']!r} is not RGB.")
-        fields = {
-            "size": size if size is not None else _square(config.get("size", 224), "size"),
-            "mean": config.get("mean", OPENAI_MEAN),
-            "std": config.get("std", OPENAI_STD),
-            "interpolation": config.get("interpolation", "bicubic"),
-            "resize_mode": config.get("resize_mode", "shortest"),
-        }
-        return _build(cls, fields)
+        names = ("mean", "std", "interpolation", "resize_mode")
+        fields = {name: config[name] for name in names if name in config}
+        side = size if size is not None else _square(config.get("size", 224), "size")
+        return cls._build({"size": side, **fields})
 
     @classmethod
     def from_transforms(cls, steps: Iterable[object]) -> Self:
         """Read the steps of a torchvision `Compose`, such as open_clip's validation transform.
 
-        Only settings are read, by the steps' class names; torchvision is not imported. Functions
-        and conversions without settings are passed over.
-
-        Raises:
-            CheckpointError: A step does something that this path does not do.
+        Only settings are read, by the steps' class names; torchvision is not imported.
         """
         fields: dict[str, Any] = {}
         for step in steps:
-            settled = _transform_fields(step)
-            if "size" in settled and settled["size"] != fields.get("size", settled["size"]):
+            stated = _transform_fields(step)
+            if "size" in stated and stated["size"] != fields.get("size", stated["size"]):
                 raise CheckpointError("Preprocessing squashes to one size and then crops: unknown.")
-            fields |= settled
+            fields |= stated
         if "size" not in fields or "mean" not in fields:
-            raise CheckpointError("The transform has no resize or no normalisation to read.")
+            raise CheckpointError("Preprocessing: the transform has no resize or normalisation.")
         short = fields.get("short_side")
-        return _build(cls, {**fields, "short_side": None if short == fields["size"] else short})
+        return cls._build({**fields, "short_side": None if short == fields["size"] else short})
+
+    @classmethod
+    def _build(cls, fields: dict[str, Any]) -> Self:
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise CheckpointError(f"Preprocessing is not supported: {explain(error)}.") from error
 
     def pixels(self, image: Image.Image) -> npt.NDArray[np.float32]:
-        """Return the (3, size, size) float32 input for one RGB picture."""
+        """Return the (3, size, size) float32 input for one RGB image."""
         return self.normalise(np.asarray(self.cropped(image)))
 
     def cropped(self, image: Image.Image) -> Image.Image:
-        """Return the resized and cropped picture, still 8-bit RGB, `size` pixels square."""
+        """Return the resized and cropped image, still 8-bit RGB, `size` pixels square."""
         image = image if image.mode == "RGB" else image.convert("RGB")
         resample = _RESAMPLING[self.interpolation]
         if self.resize_mode == "squash":
             return image.resize((self.size, self.size), resample)
-        width, height = _shortest_to(self.short_side or self.size, image.size)
+        side = self.short_side or self.size
+        width, height = image.size
+        if width <= height:  # the long side is rounded down
+            width, height = side, int(side * height / width)
+        else:
+            width, height = int(side * width / height), side
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         window = (left, top, left + self.size, top + self.size)
-        if width * height > _STRIP_PIXELS:
-            return _resize_window(image, (width, height), window=window, resample=resample)
-        return image.resize((width, height), resample).crop(window)
+        if width * height <= _STRIP_PIXELS:
+            return image.resize((width, height), resample).crop(window)
+        # A strip so long that resizing it whole would fill the memory: compute the window only. This
+        # is the one case that is close to torchvision but not bit-equal, as Pillow may filter rows
+        # and columns in the other order. At 224 pixels it concerns ratios beyond 1275 to 1.
+        across, down = image.width / width, image.height / height
+        left, top, right, bottom = window
+        box = (left * across, top * down, right * across, bottom * down)
+        return image.resize((self.size, self.size), resample, box=box)
 
     def normalise(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Return (3, H, W) normalised float32 for (H, W, 3) uint8."""
-        table = normalisation_table(self.mean, self.std)
+        table = _normalisation_table(self.mean, self.std)
         result = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
         for channel in range(3):
             np.take(table[channel], pixels[:, :, channel], out=result[channel], mode="clip")
@@ -167,53 +161,20 @@ class Preprocess(BaseModel):
 
 
 @lru_cache(maxsize=16)
-def normalisation_table(
+def _normalisation_table(
     mean: tuple[float, float, float], std: tuple[float, float, float]
 ) -> npt.NDArray[np.float32]:
     """Return (3, 256): what each 8-bit value becomes, by the float32 operations of torchvision."""
     values = np.arange(256, dtype=np.float32) / np.float32(255)
     offset = np.array(mean, dtype=np.float32)[:, None]
-    spread = np.array(std, dtype=np.float32)[:, None]
-    table: npt.NDArray[np.float32] = (values[None, :] - offset) / spread  # (3, 256)
+    divisor = np.array(std, dtype=np.float32)[:, None]
+    table: npt.NDArray[np.float32] = (values[None, :] - offset) / divisor  # (3, 256)
     table.setflags(write=False)
     return table
 
 
-def _shortest_to(side: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the (width, height) whose short side is `side`; the long one is rounded down."""
-    width, height = size
-    if width <= height:
-        return side, int(side * height / width)
-    return int(side * width / height), side
-
-
-def _resize_window(
-    image: Image.Image,
-    size: tuple[int, int],
-    *,
-    window: tuple[int, int, int, int],
-    resample: Image.Resampling,
-) -> Image.Image:
-    """Compute only `window` of the resized picture, for strips whose whole would fill the memory.
-
-    This is the one place that is close to torchvision but not bit-equal: Pillow may filter rows and
-    columns in the other order. At 224 pixels it concerns aspect ratios beyond 1275 to 1.
-    """
-    across, down = image.width / size[0], image.height / size[1]
-    left, top, right, bottom = window
-    box = (left * across, top * down, right * across, bottom * down)
-    return image.resize((right - left, bottom - top), resample, box=box)
-
-
-def _build(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
-    try:
-        return kind.model_validate(fields)
-    except ValidationError as error:
-        raise CheckpointError(f"Preprocessing is not supported: {explain(error)}.") from error
-
-
 def _transform_fields(step: Any) -> dict[str, Any]:
-    """Return what one step of a torchvision transform settles."""
+    """Return the settings of one step of a torchvision transform."""
     kind = type(step).__name__
     if kind == "Resize":
         interpolation = getattr(step.interpolation, "value", step.interpolation)
@@ -225,7 +186,7 @@ def _transform_fields(step: Any) -> dict[str, Any]:
         return {"size": _square(step.size, "crop")}
     if kind == "Normalize":
         return {"mean": tuple(step.mean), "std": tuple(step.std)}
-    if kind in _PASSED_OVER and getattr(step, "mode", "RGB") == "RGB":
+    if kind in _CONVERSIONS and getattr(step, "mode", "RGB") == "RGB":
         return {}
     raise CheckpointError(f"Preprocessing step {kind!r} of the transform is unknown.")
 
@@ -241,7 +202,7 @@ def _hf_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
         return {"size": side, "resize_mode": "squash"}
     short = size["shortest_edge"] if isinstance(size, Mapping) else size
     if not crops:
-        raise CheckpointError("Preprocessing without centre crop leaves pictures of any shape.")
+        raise CheckpointError("Preprocessing without centre crop leaves images of any shape.")
     side = _square(config.get("crop_size", 224), "crop_size")
     return {"size": side, "short_side": None if short == side else short}
 
@@ -254,10 +215,3 @@ def _square(size: Any, field: str) -> int:
     if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int:
         raise CheckpointError(f"Preprocessing {field} {size!r} is not a square.")
     return sides[0]
-
-
-def _number(config: Mapping[str, Any], field: str, *, default: float) -> float:
-    value = config.get(field, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CheckpointError(f"Preprocessing {field} {value!r} is not a number.")
-    return float(value)

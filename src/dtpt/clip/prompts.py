@@ -54,28 +54,16 @@ class PaddedPrompts:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """All class prompts of one class list and template.
+    """All class prompts of one class list and template."""
 
-    Attributes:
-        names: class names as prompted, in label order.
-        template: text with one {} for the name.
-        prefix: (P,) token ids of the shared first positions, start token included.
-        groups: suffixes batched by length; together they cover every class once.
-        tuned_prefix: positions in the prefix that the context replaces.
-        tuned_suffix: positions in every suffix, counted from its end token (negative).
-        context: (n, W) initial context; its rows follow tuned_prefix, then tuned_suffix.
-        duplicates: groups of names that give the same prompt ("cat", "Cat"); their classes share
-            one text feature and so their probability.
-    """
-
-    names: tuple[str, ...]
-    template: str
-    prefix: Tensor
-    groups: tuple[SuffixGroup, ...]
-    tuned_prefix: tuple[int, ...]
-    tuned_suffix: tuple[int, ...]
-    context: Tensor
-    duplicates: tuple[tuple[str, ...], ...]
+    names: tuple[str, ...]  # as prompted, in label order
+    template: str  # with one {} for the name
+    prefix: Tensor  # (P,) token ids of the shared first positions, start token included
+    groups: tuple[SuffixGroup, ...]  # suffixes batched by length; they cover every class once
+    tuned_prefix: tuple[int, ...]  # positions in the prefix that the context replaces
+    tuned_suffix: tuple[int, ...]  # positions in every suffix, from its end token (negative)
+    context: Tensor  # (n, W) initial context; its rows follow tuned_prefix, then tuned_suffix
+    duplicates: tuple[tuple[str, ...], ...]  # names of one prompt ("cat", "Cat") share a feature
 
     @classmethod
     def build(
@@ -96,8 +84,8 @@ class PromptSet:
 
         Raises:
             ModelError: the model has no text tower.
-            PromptError: no classes, an empty name, a prompt beyond the model's context, a template
-                without exactly one {} or without a word to tune, or a context of another shape.
+            PromptError: an empty or invalid class list, template or context, or a prompt that is
+                longer than the model's context.
         """
         if not isinstance(model, Clip):
             raise OptionError(f"The model must come from load_model, not {short_repr(model)}.")
@@ -148,9 +136,6 @@ def load_context(path: str | Path) -> Tensor:
 
     Takes a safetensors file or a PyTorch pickle (loaded with `weights_only=True`, never otherwise)
     with a tensor named `ctx`, at the top or under `state_dict` as CoOp saves it.
-
-    Raises:
-        PromptError: the file is missing, unsafe, or has no such tensor.
     """
     path = Path(path)
     try:
@@ -183,12 +168,7 @@ def context_digest(context: Tensor) -> str:
 
 
 def placeholder_template(rows: int) -> str:
-    """Return a template with `rows` words, for a context that is not made of words.
-
-    Example:
-        >>> placeholder_template(2)
-        'x x {}.'
-    """
+    """Return a template with `rows` words, for a context that is not made of words: "x x {}."."""
     return " ".join(["x"] * rows) + " {}."
 
 
@@ -281,9 +261,7 @@ def batch_by_length(lengths: Sequence[int]) -> list[list[int]]:
     A batch costs its padded tokens plus `BATCH_TOKENS`, the number of tokens whose arithmetic takes
     as long as reading the tower's weights once: few classes share one batch in spite of padding,
     many classes of one length get their own. Exact dynamic programme over the distinct lengths.
-
-    Returns:
-        Lists of indices; within a batch in order of length, then index.
+    Returns lists of indices, within a batch in order of length, then index.
     """
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
     distinct = sorted(set(lengths))

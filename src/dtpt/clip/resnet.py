@@ -8,7 +8,7 @@ are in channels-last order, in which convolutions on a CPU run about twice as fa
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -109,31 +109,19 @@ class AttentionPool(nn.Module):
 
 
 class _ResNet(nn.Module):
-    """The frame of both towers: stages `layer1`, `layer2`, ... and one set of folds per call."""
+    """What both towers share: stages `layer1`, `layer2`, ... and folds for several batches."""
 
     stages = 0
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
         """Return the tower for several batches in a row, which share folded weights."""
-        return partial(self.forward, folded=FoldedNorms())
+        return partial(self, folded=FoldedNorms())
 
-    def forward(self, pixels: Tensor, *, folded: FoldedNorms | None = None) -> Tensor:
-        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
-        folded = folded or FoldedNorms()
-        x = self.stem(pixels.contiguous(memory_format=torch.channels_last), folded)
-        for block in self._blocks():
-            x = block(x, folded)
-        return self.head(x)
-
-    def stem(self, x: Tensor, folded: FoldedNorms) -> Tensor:
-        raise NotImplementedError
-
-    def head(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _blocks(self) -> Iterator[nn.Module]:
+    def run_stages(self, x: Tensor, folded: FoldedNorms) -> Tensor:
         for number in range(1, self.stages + 1):
-            yield from cast(nn.Sequential, self.get_submodule(f"layer{number}"))
+            for block in cast(nn.Sequential, self.get_submodule(f"layer{number}")):
+                x = block(x, folded)
+        return x
 
 
 class ModifiedResNet(_ResNet):
@@ -164,14 +152,15 @@ class ModifiedResNet(_ResNet):
         self.attnpool = AttentionPool(side, inputs, heads=config.heads, embed_dim=embed_dim)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def stem(self, x: Tensor, folded: FoldedNorms) -> Tensor:
+    def forward(self, pixels: Tensor, *, folded: FoldedNorms | None = None) -> Tensor:
+        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
+        folded = folded or FoldedNorms()
+        x = pixels.contiguous(memory_format=torch.channels_last)
         x = add_relu(folded.conv_norm(x, self.conv1, norm=self.bn1))
         x = add_relu(folded.conv_norm(x, self.conv2, norm=self.bn2))
         x = add_relu(folded.conv_norm(x, self.conv3, norm=self.bn3))
-        return F.avg_pool2d(x, 2)  # (N, width, S/4, S/4)
-
-    def head(self, x: Tensor) -> Tensor:
-        return self.attnpool(x)  # type: ignore[no-any-return]
+        x = F.avg_pool2d(x, 2)  # (N, width, S/4, S/4)
+        return self.attnpool(self.run_stages(x, folded))  # type: ignore[no-any-return]
 
 
 class BasicBlock(nn.Module):
@@ -221,9 +210,11 @@ class SmallResNet(_ResNet):
         self.proj = nn.Linear(inputs, embed_dim)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def stem(self, x: Tensor, folded: FoldedNorms) -> Tensor:
+    def forward(self, pixels: Tensor, *, folded: FoldedNorms | None = None) -> Tensor:
+        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
+        folded = folded or FoldedNorms()
+        x = pixels.contiguous(memory_format=torch.channels_last)
         x = add_relu(folded.conv_norm(x, self.conv1, norm=self.bn1))
-        return add_relu(folded.conv_norm(x, self.conv2, norm=self.bn2))  # (N, widths[0], S/4, S/4)
-
-    def head(self, x: Tensor) -> Tensor:
+        x = add_relu(folded.conv_norm(x, self.conv2, norm=self.bn2))  # (N, widths[0], S/4, S/4)
+        x = self.run_stages(x, folded)
         return self.proj(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]

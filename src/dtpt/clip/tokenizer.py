@@ -23,28 +23,26 @@ import regex
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from dtpt.errors import CheckpointError, TokenizerError
+from dtpt.errors import CheckpointError, TokenizerError, short_repr
 
-START = "<|startoftext|>"
-END = "<|endoftext|>"
+START, END = "<|startoftext|>", "<|endoftext|>"
 WORD_END = "</w>"
 UNKNOWN = "<|unknown|>"  # marks a character that an incomplete vocabulary lacks
-CLIP_MERGES = 49_152 - 256 - 2
-"""How many of OpenAI's merges CLIP uses; the file they published holds five times as many."""
+CLIP_MERGES = 49_152 - 256 - 2  # of OpenAI's merges; their file holds five times as many
 
+# OpenAI's pattern without its start and end token.
 _WORDS = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+", regex.IGNORECASE
 )
-"""OpenAI's pattern without its start and end token."""
-
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-_START_NAMES = (START, "<start_of_text>")
-_END_NAMES = (END, "<end_of_text>")
+_START_NAMES, _END_NAMES = (START, "<start_of_text>"), (END, "<end_of_text>")
 _MAX_FILE_BYTES = 64_000_000
+
+Merge = tuple[str, str]
 
 
 def clean(text: str) -> str:
-    """Return the text as CLIP sees it: mojibake and entities repaired, lower case.
+    """Return the text as CLIP tokenises it: mojibake and entities repaired, lower case.
 
     Example:
         >>> clean("  Fish &amp;amp; Chips")
@@ -55,7 +53,7 @@ def clean(text: str) -> str:
 
 
 def split_words(cleaned: str) -> list[str]:
-    """Return the pieces of a cleaned text that the BPE codes one by one; blanks fall out.
+    """Return the pieces of a cleaned text that the BPE codes one by one, without blanks.
 
     Example:
         >>> split_words("it's 42 cats!")
@@ -68,22 +66,21 @@ def split_words(cleaned: str) -> list[str]:
 class Tokenizer:
     """Turns texts into token ids for one vocabulary and context length.
 
-    Attributes:
-        start_id: Id of the token before every text.
-        end_id: Id of the token after every text, where the text feature is read.
-        context_length: Most tokens a text may have, start and end included.
-        vocab_size: One more than the largest id, the rows of the embedding table.
-        fingerprint: sha256 (hex) of all that decides the ids.
-
     Example:
         >>> Tokenizer.clip_default()(["a photo of a cat."])
         [[49406, 320, 1125, 539, 320, 2368, 269, 49407]]
+
+    Attributes:
+        pad_id: fills whole sequences behind the end token.
+        context_length: most tokens a text may have, start and end included.
+        vocab_size: one more than the largest id, the rows of the embedding table.
+        fingerprint: sha256 (hex) of everything that decides the ids.
     """
 
     def __init__(
         self,
         vocab: dict[str, int],
-        merges: list[tuple[str, str]],
+        merges: list[Merge],
         *,
         start_id: int,
         end_id: int,
@@ -91,29 +88,26 @@ class Tokenizer:
     ) -> None:
         if start_id == end_id or context_length < 3:
             raise CheckpointError(
-                f"No tokenizer with start {start_id}, end {end_id}, context {context_length}."
+                f"Invalid tokenizer: start {start_id}, end {end_id}, context {context_length}."
             )
-        self.pad_id = 0  # fills whole sequences behind the end token
-        self.start_id = start_id
-        self.end_id = end_id
+        self.start_id, self.end_id, self.pad_id = start_id, end_id, 0
         self.context_length = context_length
         self.vocab_size = max(*vocab.values(), start_id, end_id) + 1
-        self.fingerprint = _fingerprint(vocab, merges, numbers=[start_id, end_id, context_length])
+        ordered = sorted(vocab.items(), key=lambda item: item[1])
+        content = [ordered, merges, [start_id, end_id, context_length]]
+        text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
         self._unknown_id, self._bpe = _pipeline(vocab, merges)
 
     @classmethod
     def from_json(cls, data: bytes, *, context_length: int) -> "Tokenizer":
-        """Read a `tokenizer.json` of transformers' CLIP, or one of the same build.
-
-        Raises:
-            CheckpointError: It is not a byte-level BPE with `</w>` and start and end tokens.
-        """
+        """Read a `tokenizer.json` of transformers' CLIP, or one of the same build."""
         tree = _parse(data)
         model, split = _entry(tree, "model", kind=dict), str(tree.get("pre_tokenizer"))
         if model.get("type", "BPE") != "BPE" or model.get("end_of_word_suffix") != WORD_END:
-            raise CheckpointError(f"tokenizer.json is no BPE with the word ending {WORD_END!r}.")
+            raise CheckpointError(f"tokenizer.json is not a BPE with the word ending {WORD_END!r}.")
         if model.get("dropout") or model.get("byte_fallback") or "ByteLevel" not in split:
-            raise CheckpointError("tokenizer.json is no deterministic byte-level BPE.")
+            raise CheckpointError("tokenizer.json is not a deterministic byte-level BPE.")
         vocab = _vocabulary(_entry(model, "vocab", kind=dict))
         merges = [_pair(merge) for merge in _entry(model, "merges", kind=list)]
         try:
@@ -121,7 +115,7 @@ class Tokenizer:
                 vocab.setdefault(str(token["content"]), int(token["id"]))
             start, end = _special_ids(vocab, tree.get("post_processor"))
         except (TypeError, KeyError, ValueError, IndexError) as error:
-            raise CheckpointError(f"tokenizer.json has odd special tokens ({error!r}).") from error
+            raise CheckpointError(f"tokenizer.json: bad special tokens ({error!r}).") from error
         return cls(vocab, merges, start_id=start, end_id=end, context_length=context_length)
 
     @classmethod
@@ -130,18 +124,13 @@ class Tokenizer:
 
         Args:
             vocab: JSON object from token to id; None numbers the tokens as OpenAI does.
-            merges: Lines of two tokens, gzipped or not, a first line starting with `#version` or
-                OpenAI's file name ignored. Without `vocab` merges beyond CLIP's count are left out.
-            context_length: Most tokens of a text, start and end included.
-
-        Raises:
-            CheckpointError: The files are damaged or have no start and end tokens.
+            merges: lines of two tokens, gzipped or not, a first line with `#version` ignored.
+                Without `vocab`, merges beyond CLIP's count are left out.
+            context_length: most tokens of a text, start and end included.
         """
         pairs = _read_merges(merges)
-        table = (
-            _openai_vocabulary(pairs[:CLIP_MERGES]) if vocab is None else _vocabulary(_parse(vocab))
-        )
         pairs = pairs[:CLIP_MERGES] if vocab is None else pairs
+        table = _openai_vocabulary(pairs) if vocab is None else _vocabulary(_parse(vocab))
         start, end = _special_ids(table, None)
         return cls(table, pairs, start_id=start, end_id=end, context_length=context_length)
 
@@ -151,11 +140,7 @@ class Tokenizer:
         return _default(context_length)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text without start and end token and without limit.
-
-        Raises:
-            TokenizerError: The vocabulary lacks a character of the text (never with CLIP's own).
-        """
+        """Return the ids of a text without start and end token and without limit."""
         words = split_words(clean(text))
         coded = self._bpe.encode(words, is_pretokenized=True, add_special_tokens=False)
         ids: list[int] = coded.ids
@@ -164,14 +149,17 @@ class Tokenizer:
         return ids
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return [start, ..., end] for each text; nothing is cut and nothing padded.
-
-        Raises:
-            TokenizerError: A text is longer than the context; the message holds the text.
-        """
+        """Return [start, ..., end] for each text; nothing is cut and nothing padded."""
         if isinstance(texts, str):
             raise TokenizerError(f"Expected a list of texts, got the single text {texts!r}.")
-        return [self._framed(text) for text in texts]
+        result = [[self.start_id, *self.encode(text), self.end_id] for text in texts]
+        for text, ids in zip(texts, result, strict=True):
+            if len(ids) > self.context_length:
+                raise TokenizerError(
+                    f"Text {text!r} has {len(ids)} tokens with start and end, the context holds "
+                    f"{self.context_length}. Shorten it."
+                )
+        return result
 
     def to_json(self) -> bytes:
         """Return a `tokenizer.json` that `from_json` reads back."""
@@ -193,19 +181,11 @@ class Tokenizer:
             ['a', 'photo', '<|endoftext|>']
         """
         written = (self._bpe.id_to_token(token) or "").removesuffix(WORD_END)
-        values = {symbol: byte for byte, symbol in zip(_byte_order(), byte_symbols(), strict=True)}
+        others = (byte for byte in range(256) if byte not in _PRINTABLE)
+        values = dict(zip(byte_symbols(), (*_PRINTABLE, *others), strict=True))
         if any(symbol not in values for symbol in written):
             return written
         return bytes(values[symbol] for symbol in written).decode("utf-8", "replace")
-
-    def _framed(self, text: str) -> list[int]:
-        ids = [self.start_id, *self.encode(text), self.end_id]
-        if len(ids) > self.context_length:
-            raise TokenizerError(
-                f"Text {text!r} has {len(ids)} tokens with start and end, but the context holds "
-                f"{self.context_length}; shorten it."
-            )
-        return ids
 
 
 @lru_cache(maxsize=4)
@@ -216,11 +196,10 @@ def _default(context_length: int) -> Tokenizer:
 
 
 def _pipeline(
-    vocab: dict[str, int], merges: list[tuple[str, str]]
+    vocab: dict[str, int], merges: list[Merge]
 ) -> tuple[int | None, tokenizers.Tokenizer]:
-    """Build the BPE; the first result is the id that marks an unknown character, if one can be."""
-    alphabet = byte_symbols()
-    complete = all(c in vocab and c + WORD_END in vocab for c in alphabet)
+    """Build the BPE; also return the id that marks an unknown character, if there can be one."""
+    complete = all(c in vocab and c + WORD_END in vocab for c in byte_symbols())
     table = {token: number for token, number in vocab.items() if token}
     unknown = None if complete else max(table.values()) + 1
     if unknown is not None:
@@ -233,7 +212,7 @@ def _pipeline(
             end_of_word_suffix=WORD_END,
         )
     except Exception as error:  # the library raises nothing more specific
-        raise CheckpointError(f"Vocabulary and merges do not fit together: {error}.") from error
+        raise CheckpointError(f"Vocabulary and merges do not match: {error}.") from error
     bpe = tokenizers.Tokenizer(model)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return unknown, bpe
@@ -256,51 +235,38 @@ def _frame(specials: dict[str, int]) -> dict[str, Any]:
 def byte_symbols() -> list[str]:
     """Return a printable character for each byte, in the order of OpenAI's vocabulary.
 
-    Printable Latin-1 bytes stand for themselves and come first; the others follow and are shown
-    as the characters from U+0100 on.
+    Printable Latin-1 bytes come first, as themselves; the others are written as the characters from
+    U+0100 on.
     """
     others = 256 - len(_PRINTABLE)
     return [chr(byte) for byte in _PRINTABLE] + [chr(0x100 + n) for n in range(others)]
 
 
-def _byte_order() -> list[int]:
-    """Return the bytes that `byte_symbols` stand for."""
-    return [*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE)]
-
-
-def _openai_vocabulary(merges: list[tuple[str, str]]) -> dict[str, int]:
+def _openai_vocabulary(merges: list[Merge]) -> dict[str, int]:
     alphabet = byte_symbols()
     tokens = [*alphabet, *(c + WORD_END for c in alphabet)]
     tokens += [first + second for first, second in merges]
     return {token: number for number, token in enumerate([*tokens, START, END])}
 
 
-def _read_merges(data: bytes) -> list[tuple[str, str]]:
-    if data[:2] == b"\x1f\x8b":
-        data = _gunzip(data)
+def _read_merges(data: bytes) -> list[Merge]:
     try:
+        if data[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+                data = stream.read(_MAX_FILE_BYTES + 1)
         lines = data.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"The merges file is not UTF-8 text ({error}).") from error
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"The merges file is damaged ({error}).") from error
+    if len(data) > _MAX_FILE_BYTES:
+        raise CheckpointError(f"The merges file has more than {_MAX_FILE_BYTES} bytes.")
     if "#version" in lines[0]:
         lines = lines[1:]
     return [_pair(line) for line in lines if line.strip()]
 
 
-def _gunzip(data: bytes) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            content = stream.read(_MAX_FILE_BYTES + 1)
-    except (OSError, EOFError) as error:
-        raise CheckpointError(f"The merges file is damaged ({error}).") from error
-    if len(content) > _MAX_FILE_BYTES:
-        raise CheckpointError(f"The merges file unpacks to more than {_MAX_FILE_BYTES} bytes.")
-    return content
-
-
 def _parse(data: bytes) -> dict[str, Any]:
     if len(data) > _MAX_FILE_BYTES:
-        raise CheckpointError(f"The tokenizer file has {len(data)} bytes, too many to be one.")
+        raise CheckpointError(f"The tokenizer file has more than {_MAX_FILE_BYTES} bytes.")
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -325,15 +291,15 @@ def _vocabulary(tree: dict[str, Any]) -> dict[str, int]:
     return dict(tree)
 
 
-def _pair(merge: Any) -> tuple[str, str]:
+def _pair(merge: Any) -> Merge:
     parts = merge.split() if isinstance(merge, str) else merge
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) for p in parts):
-        raise CheckpointError(f"The merge {str(merge)[:80]!r} is not a pair of tokens.")
+        raise CheckpointError(f"The merge {short_repr(merge)} is not a pair of tokens.")
     return parts[0], parts[1]
 
 
 def _special_ids(vocab: dict[str, int], processor: Any) -> tuple[int, int]:
-    """Return the ids of start and end: what the post-processor adds, or else the known names."""
+    """Return the ids of start and end: what the post-processor adds, or else the usual names."""
     names = _processor_names(processor) if isinstance(processor, dict) else []
     starts = [n for n in (*names[:1], *_START_NAMES) if n in vocab]
     ends = [n for n in (*names[1:], *_END_NAMES) if n in vocab]
@@ -349,11 +315,3 @@ def _processor_names(processor: dict[str, Any]) -> list[str]:
     steps = processor.get("single") or []
     special = [step["SpecialToken"]["id"] for step in steps if "SpecialToken" in step]
     return [str(name) for name in special] if len(special) == 2 else []
-
-
-def _fingerprint(
-    vocab: dict[str, int], merges: list[tuple[str, str]], *, numbers: list[int]
-) -> str:
-    ordered = sorted(vocab.items(), key=lambda item: item[1])
-    content = json.dumps([ordered, merges, numbers], ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()

@@ -49,7 +49,7 @@ def load_model(
             float32 always, and so are losses. Half precision is for accelerators.
 
     Raises:
-        UnknownName: no such model, or no such precision.
+        UnknownName: no such model, activation or precision.
         CheckpointError: the checkpoint is missing, damaged, unsafe or does not fit its config.
         DeviceError: no such device here.
 
@@ -116,10 +116,6 @@ def assemble(checkpoint: Checkpoint, *, device: str, precision: Precision = "flo
     """Check everything, then read the weights into a model.
 
     The fingerprint is that of the float32 weights, whatever the precision.
-
-    Raises:
-        CheckpointError: names, shapes, dtypes or values do not fit.
-        DeviceError: no such device here.
     """
     target = choose_device(device)
     model = empty_model(checkpoint)

@@ -44,12 +44,7 @@ FILES = (OWN_CONFIG, "model.safetensors", "tokenizer.json", CARD)
 
 
 def fetch(name: ModelName) -> Path:
-    """Return the folder with a model's files, downloaded if they are not in the cache yet.
-
-    Raises:
-        CheckpointError: not cached and the hub cannot be reached (the message has the command that
-            fetches it), no such repository, or nothing in it that can be loaded.
-    """
+    """Return the folder with a model's files, downloaded if they are not in the cache yet."""
     reason, repo = why_unreachable(), _repository(name)
     if reason is not None:
         return _from_cache(name, reason=reason)
@@ -129,9 +124,6 @@ def why_unreachable() -> str | None:
     """Return why the hub cannot be used, None if its address accepts connections.
 
     Connects to the endpoint (`HF_ENDPOINT`), or to the proxy that leads there, and closes.
-
-    Raises:
-        CheckpointError: the endpoint is not a valid address.
     """
     from huggingface_hub import constants
 
@@ -231,13 +223,31 @@ def push_to_hub(
             save_model(model, folder)
         else:
             folder = as_path(source, "folder").expanduser()
-            if not os.path.isfile(folder / OWN_CONFIG):  # unlike Path.is_file, raises for no path
+            if not os.path.isfile(folder / OWN_CONFIG):  # Path.is_file raises for some paths
                 raise CheckpointError(
                     f"{printable(folder)} has no {OWN_CONFIG}. Write the folder with save_model."
                 )
             model = assemble(read_folder(folder), device="cpu")
-        card = model_card(model, repo_id, license=license)
-        return _upload(folder, repo_id, card=card, private=private, message=message, token=token)
+        reason = why_unreachable()
+        if reason is not None:
+            raise CheckpointError(f"{repo_id} cannot be uploaded: {reason}.")
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        api = HfApi(token=token, library_name="dtpt")
+        present = [name for name in FILES if (folder / name).is_file()]
+        try:
+            with _quiet():
+                address = api.create_repo(repo_id, private=private, exist_ok=True)
+                changes = [CommitOperationAdd(name, folder / name) for name in present]
+                if CARD not in present and not api.file_exists(repo_id, CARD):
+                    card = model_card(model, repo_id, license=license)
+                    changes.append(CommitOperationAdd(CARD, card.encode()))
+                api.create_commit(repo_id, changes, commit_message=message)
+        except Exception as error:  # the library's errors differ between its HTTP back ends
+            raise CheckpointError(
+                f"{repo_id} cannot be uploaded ({_first_line(error)})."
+            ) from error
+    return str(address)
 
 
 def model_card(model: "Clip", repo_id: str, *, license: str | None = None) -> str:
@@ -275,25 +285,3 @@ model = dtpt.load_model("hf-hub:{repo_id}")
 classifier = dtpt.Classifier(model, ["cat", "dog"])
 ```
 """
-
-
-def _upload(
-    folder: Path, repo_id: str, *, card: str, private: bool, message: str, token: str | None
-) -> str:
-    from huggingface_hub import CommitOperationAdd, HfApi
-
-    reason = why_unreachable()
-    if reason is not None:
-        raise CheckpointError(f"{repo_id} cannot be uploaded: {reason}.")
-    api = HfApi(token=token, library_name="dtpt")
-    present = [name for name in FILES if (folder / name).is_file()]
-    try:
-        with _quiet():
-            address = api.create_repo(repo_id, private=private, exist_ok=True)
-            changes = [CommitOperationAdd(name, folder / name) for name in present]
-            if CARD not in present and not api.file_exists(repo_id, CARD):
-                changes.append(CommitOperationAdd(CARD, card.encode()))
-            api.create_commit(repo_id, changes, commit_message=message)
-    except Exception as error:  # the library's errors differ between its HTTP back ends
-        raise CheckpointError(f"{repo_id} cannot be uploaded ({_first_line(error)}).") from error
-    return str(address)

@@ -176,11 +176,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def check_new_name(name: str) -> str:
-    """Return the canonical spelling of a name that the user may give to a checkpoint.
-
-    Raises:
-        CheckpointError: it is taken by the embedded model or looks like a path or scheme.
-    """
+    """Return the canonical spelling of a name that the user may give to a checkpoint."""
     canonical = aliases().get(name, name)
     if name == EMBEDDED:
         raise CheckpointError(f"{EMBEDDED!r} is the model inside the package. Choose another name.")
@@ -200,11 +196,7 @@ def config_folder() -> Path:
 
 
 def added_models() -> Mapping[str, AddedModel]:
-    """Return the models that the user added, by name.
-
-    Raises:
-        CheckpointError: the file that keeps them is damaged.
-    """
+    """Return the models that the user added, by name."""
     path = config_folder() / "models.json"
     if not os.path.lexists(path):
         return {}
@@ -222,21 +214,11 @@ def added_models() -> Mapping[str, AddedModel]:
 def add_model(
     name: str, path: Path, *, trust: bool = False, activation: Activation | None = None
 ) -> AddedModel:
-    """Let `name` mean the checkpoint at `path` from now on.
+    """Let `name` mean the checkpoint (file or folder) at `path` from now on.
 
     The checkpoint is loaded once, to check it and to store its fingerprint. A name of the catalogue
-    is reserved for the weights it stands for: the published file, recognised by its sha256, or
-    weights of the same shapes that the user trusts.
-
-    Args:
-        name: a new name, or one of the catalogue.
-        path: file or folder.
-        trust: accept unverified weights for a name of the catalogue.
-        activation: for checkpoints that do not state it.
-
-    Raises:
-        CheckpointError: an invalid name, a checkpoint that does not load, or unverified weights for
-            a name of the catalogue.
+    is reserved for the weights it stands for: the published file, recognised by its sha256, or,
+    with `trust`, any weights of the same shapes. `activation` is for checkpoints that state none.
     """
     from dtpt.clip.loading.build import assemble, read_path
 
@@ -244,8 +226,7 @@ def add_model(
     if printable(path) != str(path):
         raise CheckpointError(f"{printable(path)}: this path is not UTF-8. Rename it first.")
     checkpoint = read_path(path, activation, expected=published_config(canonical))
-    status = _status(canonical, path, trust=trust)
-    model = assemble(checkpoint, device="cpu")
+    status, model = _status(canonical, path, trust=trust), assemble(checkpoint, device="cpu")
     added = AddedModel(
         path=str(path),
         fingerprint=model.fingerprint,
@@ -274,11 +255,7 @@ def _status(name: str, path: Path, *, trust: bool) -> Literal["own", "verified",
 
 
 def remove_model(name: str) -> None:
-    """Remove a name; the checkpoint itself stays.
-
-    Raises:
-        UnknownName: no such name was added.
-    """
+    """Remove a name that the user added; the checkpoint itself stays."""
     models = dict(added_models())
     if name not in models:
         raise UnknownName("model", name, models, "It was not added by `dtpt models add`.")

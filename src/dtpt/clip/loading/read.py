@@ -90,14 +90,8 @@ def read_folder(
 ) -> Checkpoint:
     """Open a folder, whichever of the known libraries saved it.
 
-    Args:
-        folder: with one of the known config files and its weights.
-        activation: counts where the config does not state it; must agree where it does.
-        expected: the catalogue's config of the model; shapes must agree, and its activation
-            counts, because OpenAI's models are known to use QuickGELU.
-
-    Raises:
-        CheckpointError: nothing known is there, or it is incomplete or contradictory.
+    `activation` counts where the config does not state it, and must agree where it does. With
+    `expected`, the catalogue's config, shapes must agree, and its activation counts.
     """
     origin = printable(folder)
     try:
@@ -218,9 +212,6 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     With a config beside it (`<name>.json`, or the folder's own when the file is named as the
     libraries name it) everything comes from there. Otherwise shapes decide the architecture,
     tokenizer and preprocessing are CLIP's, and the activation must be stated by file or caller.
-
-    Raises:
-        CheckpointError: unreadable, unsafe, incomplete, or of unknown activation.
     """
     origin = printable(path)
     stored, stated, is_script = open_weights(path)

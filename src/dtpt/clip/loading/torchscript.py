@@ -49,11 +49,7 @@ def is_archive(path: Path) -> bool:
 
 
 def check_archive(path: Path) -> zipfile.ZipFile:
-    """Open an archive whose directory has passed every check; the caller closes it.
-
-    Raises:
-        CheckpointError: anything that torch would not have written.
-    """
+    """Open an archive; refuse anything that torch would not have written. The caller closes it."""
     try:
         _check_directory_size(path)
         archive = zipfile.ZipFile(path)
@@ -84,7 +80,7 @@ def _check_directory_size(path: Path) -> None:
 
 
 def _sizes64(file: BinaryIO, tail: bytes, *, at: int) -> tuple[int, int]:
-    """Return member count and directory bytes of the 64-bit record, which the library prefers."""
+    """Return member count and bytes of the 64-bit directory, which the library prefers."""
     offset = _LOCATOR64.unpack_from(tail, at - _LOCATOR64.size)[2]
     file.seek(min(offset, 1 << 62))
     record = file.read(_END64.size)
@@ -135,9 +131,7 @@ def _read_member(archive: zipfile.ZipFile, name: str, *, limit: int) -> bytes:
         if info.compress_type != zipfile.ZIP_STORED:
             raise CheckpointError(f"{archive.filename}: {name} is compressed.")
         if info.file_size > limit:
-            raise CheckpointError(
-                f"{archive.filename}: {name} has {info.file_size} bytes; {limit} allowed."
-            )
+            raise CheckpointError(f"{archive.filename}: {name} has more than {limit} bytes.")
         return archive.read(info)
     except KeyError as error:
         raise CheckpointError(f"{archive.filename} has no member {name}.") from error
@@ -148,25 +142,15 @@ def _read_member(archive: zipfile.ZipFile, name: str, *, limit: int) -> bytes:
 # ---- the pickle
 
 STORAGE_DTYPES = {
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "DoubleStorage": "float64",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-}
+    "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "DoubleStorage": "float64", "LongStorage": "int64", "IntStorage": "int32",
+    "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool",
+}  # fmt: skip
 ALLOWED_GLOBALS = {
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_parameter",
     "collections OrderedDict",
-    "torch.jit._pickle build_intlist",
-    "torch.jit._pickle build_tensorlist",
-    "torch.jit._pickle build_doublelist",
-    "torch.jit._pickle build_boollist",
+    *(f"torch.jit._pickle build_{kind}list" for kind in ("int", "tensor", "double", "bool")),
     "torch.jit._pickle restore_type_tag",
     *(f"torch {name}" for name in STORAGE_DTYPES),
 }
@@ -220,7 +204,7 @@ class _Mark:
 
 
 class _Interpreter:
-    """A stack, a memo and one method per family of opcodes; all faults are ValueErrors or alike."""
+    """A stack, a memo and one method per family of opcodes."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -256,9 +240,6 @@ class _Interpreter:
 
     def put(self, argument: Any) -> None:
         self.memo[argument] = self.stack[-1]
-
-    def get(self, argument: Any) -> None:
-        self.stack.append(self.memo[argument])
 
     def tuple_of(self, count: int) -> None:
         values = [self.pop() for _ in range(count)]
@@ -300,9 +281,6 @@ class _Interpreter:
         if not isinstance(function, _Label) or not isinstance(arguments, tuple):
             raise ValueError("a call of something that is not a function")
         self.stack.append(_reduced(function.name, arguments))
-
-    def storage(self, _: Any) -> None:
-        self.stack.append(_storage_ref(self.pop()))
 
 
 def _reduced(function: str, arguments: tuple[Any, ...]) -> Any:
@@ -357,8 +335,8 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "TUPLE3": lambda machine, _: machine.tuple_of(3),
     "BINPUT": _Interpreter.put,
     "LONG_BINPUT": _Interpreter.put,
-    "BINGET": _Interpreter.get,
-    "LONG_BINGET": _Interpreter.get,
+    "BINGET": lambda machine, key: machine.stack.append(machine.memo[key]),
+    "LONG_BINGET": lambda machine, key: machine.stack.append(machine.memo[key]),
     "SETITEM": lambda machine, _: machine.set_items([machine.pop(), machine.pop()][::-1]),
     "SETITEMS": lambda machine, _: machine.set_items(machine.pop_to_mark()),
     "APPEND": lambda machine, _: machine.append([machine.pop()]),
@@ -367,7 +345,7 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "NEWOBJ": _Interpreter.new_object,
     "BUILD": _Interpreter.build,
     "REDUCE": _Interpreter.reduce,
-    "BINPERSID": _Interpreter.storage,
+    "BINPERSID": lambda machine, _: machine.stack.append(_storage_ref(machine.pop())),
 }
 
 # ---- the tensors
@@ -383,9 +361,6 @@ def read_torchscript(path: Path) -> tuple[Weights, Activation | None]:
     """Return every tensor of a scripted module under its dotted name, and the activation.
 
     The activation is what the archive itself states: the class of the modules called `gelu`.
-
-    Raises:
-        CheckpointError: the archive is damaged, hostile, or holds no module.
     """
     archive = check_archive(path)
     roots = [n.split("/")[0] for n in archive.namelist() if n.split("/")[1:] == ["data.pkl"]]
