@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.memory import BenchmarkError
 from dtpt.clip.loading import names as model_names
 from dtpt.clip.model import Clip, random_clip
-from dtpt.clip.packed import PackedWeights, packed_flops
+from dtpt.clip.packed import HAS_ONEDNN, PackedWeights
 from dtpt.machine import describe_machine, usable_cores
 from dtpt.methods import PAPER_METHODS
 
@@ -145,10 +145,15 @@ def count_gflop(work: Callable[[], object]) -> float:
         aten._scaled_dot_product_flash_attention_for_cpu: _attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     }
-    mapping = attention | packed_flops()
+    packed = {torch.ops.mkldnn._linear_pointwise: _packed_product} if HAS_ONEDNN else {}
+    mapping = attention | packed
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
         work()
     return float(counter.get_total_flops()) / 1e9
+
+
+def _packed_product(x: Sequence[int], *_: object, out_shape: Sequence[int]) -> int:
+    return 2 * math.prod(x) * out_shape[-1]  # (..., inputs) -> (..., outputs)
 
 
 def _attention(q: Sequence[int], k: Sequence[int], *_: object, **_named: object) -> int:

@@ -13,10 +13,10 @@ __version__ = "0.1.0"
 logging.getLogger("dtpt").addHandler(logging.NullHandler())  # who wants to read us adds another
 
 if TYPE_CHECKING:
-    from dtpt.clip.loading import from_open_clip as from_open_clip
-    from dtpt.clip.loading import from_transformers as from_transformers
     from dtpt.clip.loading import load_model as load_model
-    from dtpt.clip.loading import push_to_hub as push_to_hub
+    from dtpt.clip.loading.hub import push_to_hub as push_to_hub
+    from dtpt.clip.loading.memory import from_open_clip as from_open_clip
+    from dtpt.clip.loading.memory import from_transformers as from_transformers
     from dtpt.clip.model import Clip as Clip
     from dtpt.clip.prompts import PromptSet as PromptSet
     from dtpt.data import Dataset as Dataset
@@ -55,12 +55,12 @@ _HOMES = {
     "calibration_report": "dtpt.metrics",
     "compare": "dtpt.report.from_python",
     "evaluate": "dtpt.runs.from_python",
-    "from_open_clip": "dtpt.clip.loading",
-    "from_transformers": "dtpt.clip.loading",
+    "from_open_clip": "dtpt.clip.loading.memory",
+    "from_transformers": "dtpt.clip.loading.memory",
     "load_dataset": "dtpt.data",
     "load_model": "dtpt.clip.loading",
     "load_run": "dtpt.runs.from_python",
-    "push_to_hub": "dtpt.clip.loading",
+    "push_to_hub": "dtpt.clip.loading.hub",
     "regularised": "dtpt.methods",
     "resolve_method": "dtpt.methods",
 }

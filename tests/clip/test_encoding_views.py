@@ -4,8 +4,8 @@ import pytest
 import torch
 from test_towers import clip_with
 
-from dtpt.clip import load_model
 from dtpt.clip.config import ResNetConfig
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.names import architecture
 from dtpt.clip.model import Clip, view_batches, views_per_batch
 from dtpt.clip.preprocess import Preprocess

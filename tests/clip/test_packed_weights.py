@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.reference_towers import ReferenceClip
-from dtpt.clip import load_model, packed
+from dtpt.clip import packed
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.names import architecture
 from dtpt.clip.model import random_clip
 from dtpt.clip.packed import MIN_WEIGHTS, PackedWeights, packed_bytes
@@ -17,7 +18,7 @@ from dtpt.methods import resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.tuning import Tuner
 
-needs_onednn = pytest.mark.skipif(not packed._HAS_ONEDNN, reason="no oneDNN on x86 here")
+needs_onednn = pytest.mark.skipif(not packed.HAS_ONEDNN, reason="no oneDNN on x86 here")
 LIMIT = {"rtol": 1e-5, "atol": 1e-5}
 
 

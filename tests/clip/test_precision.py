@@ -4,9 +4,9 @@ import pytest
 import torch
 from test_towers import clip_with
 
-from dtpt.clip import load_model
 from dtpt.clip.config import ResNetConfig, SmallResNetConfig
 from dtpt.clip.device import scale_for_half
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.save import save_model
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import CheckpointError, UnknownName
@@ -48,7 +48,8 @@ def test_loaded_model_keeps_its_fingerprint_and_says_that_it_is_slow(precision):
     assert half.logit_scale == full.logit_scale
     assert half.text.positional_embedding.element_size() == 2
     assert full.notes == ()
-    assert half.notes == (f"{precision} on a CPU is slower than float32, and less exact.",)
+    (note,) = half.notes
+    assert precision in note
 
 
 @pytest.mark.parametrize("precision", HALF)
@@ -63,9 +64,10 @@ def test_tuning_takes_the_same_step(precision, name):
         tuner = Tuner(model, prompts)
         (outcome,) = tuner.predict(views, [method])
         answers.append(outcome.probabilities)
-        plain = Episode(tuner, views).entropy_gradient(method.method)
-        regularised = method.method.regulariser is not None
-        gradients.append(tuner.regulariser_gradient(method.method) if regularised else plain)
+        if method.method.regulariser is None:
+            gradients.append(Episode(tuner, views).entropy_gradient(method.method))
+        else:
+            gradients.append(tuner.regulariser_gradient(method.method))
     assert answers[1].dtype == gradients[1].dtype == torch.float32
     assert float((answers[0] - answers[1]).abs().max()) < 0.03
     same = (gradients[0].sign() == gradients[1].sign()).float().mean()
@@ -84,7 +86,7 @@ def test_scaling_a_gradient_rounds_nothing_and_leaves_wide_towers_alone():
 
 def test_rounded_weights_are_not_saved(tmp_path):
     model = load_model("pocket", precision="bfloat16")
-    with pytest.raises(CheckpointError, match="load the model in float32"):
+    with pytest.raises(CheckpointError, match="float32"):
         save_model(model, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 

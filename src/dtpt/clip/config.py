@@ -22,6 +22,11 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _check_heads(heads: int, width: int) -> None:
+    if width % heads:
+        raise ValueError(f"{heads} heads do not divide the width {width}")
+
+
 class _TransformerConfig(_Frozen):
     width: Width
     layers: Layers
@@ -30,9 +35,8 @@ class _TransformerConfig(_Frozen):
     norm_eps: Epsilon = 1e-5
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide the width {self.width}")
+    def _check(self) -> Self:
+        _check_heads(self.heads, self.width)
         return self
 
 
@@ -59,9 +63,8 @@ class ResNetConfig(_Frozen):
     heads: PositiveInt
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
-        if 32 * self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide the width {32 * self.width}")
+    def _check(self) -> Self:
+        _check_heads(self.heads, 32 * self.width)
         return self
 
 

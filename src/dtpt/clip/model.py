@@ -33,7 +33,7 @@ class Clip(nn.Module):
     only. `state_dict()` has OpenAI's key names, in which the text tower has no prefix of its own.
 
     Example:
-        >>> from dtpt.clip import load_model
+        >>> from dtpt.clip.loading import load_model
         >>> model = load_model("pocket", device="cpu")
         >>> model.encode_image(torch.zeros(2, 3, 64, 64)).shape
         torch.Size([2, 256])
@@ -197,11 +197,8 @@ class Clip(nn.Module):
 
 
 def views_per_batch(visual: nn.Module) -> int:
-    """Return how many views run together on a CPU: 16, or fewer of many tokens, a power of two.
-
-    It follows from the image encoder alone (`visual.tokens`, if it has that), because it decides
-    the last bits of features.
-    """
+    """Return how many views run together on a CPU: 16, or fewer of many tokens, a power of two."""
+    # It follows from the image encoder alone, because it decides the last bits of features.
     size, tokens = VIEWS_PER_BATCH, getattr(visual, "tokens", 1)
     while size > 1 and size * tokens > TOKENS_PER_BATCH:
         size //= 2
@@ -267,10 +264,7 @@ def _from_openai_names(_module: nn.Module, state: dict[str, Any], prefix: str, *
 
 
 def random_clip(config: ClipConfig, *, seed: int = 0) -> Clip:
-    """Return a frozen model of any shape with CLIP's vocabulary and random weights.
-
-    For estimates and benchmarks, which need no training.
-    """
+    """Return a frozen model of any shape with random weights, for estimates and benchmarks."""
     model = Clip(
         config,
         tokenizer=Tokenizer.clip_default(),
@@ -283,10 +277,7 @@ def random_clip(config: ClipConfig, *, seed: int = 0) -> Clip:
 
 @torch.no_grad()
 def initialise(model: Clip, generator: torch.Generator) -> None:
-    """Draw random weights with CLIP's scales, from an explicit generator.
-
-    Used to train from scratch and to test: feature magnitudes come out as in a trained model.
-    """
+    """Draw random weights with CLIP's scales: feature magnitudes are those of a trained model."""
     for name, parameter in model.named_parameters():
         if name == "log_logit_scale":
             parameter.fill_(math.log(100.0))

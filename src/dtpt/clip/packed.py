@@ -10,9 +10,7 @@ it (`MIN_WEIGHTS`). Everything else takes `torch.nn.functional.linear`, to which
 up to the rounding of sums.
 """
 
-import math
 import platform
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 
 MIN_WEIGHTS = 2**17  # entries of a weight matrix
 _TYPICAL_ROWS = 1024  # fixed: the order of a copy, and with it rounding, must not depend on a call
-_HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn
+HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn
 
 
 @dataclass(frozen=True)
@@ -94,15 +92,6 @@ class _Product(torch.autograd.Function):
         return _product(gradient, ctx.weight), None, None, None
 
 
-def packed_flops() -> dict[Any, Callable[..., int]]:
-    """Return how torch's FLOP counter counts a packed product."""
-    return {torch.ops.mkldnn._linear_pointwise: _product_flops} if _HAS_ONEDNN else {}
-
-
-def _product_flops(x: Sequence[int], *_: object, out_shape: Sequence[int]) -> int:
-    return 2 * math.prod(x) * out_shape[-1]  # (..., inputs) -> (..., outputs)
-
-
 def packed_bytes(tower: nn.Module | None, *, backward: bool) -> int:
     """Return what the packed copies of any tower take; gradients need a second copy."""
     modules = tower.modules() if tower is not None else ()
@@ -117,7 +106,7 @@ def _copy_bytes(weight: Tensor) -> int:
     """Return the bytes of one packed copy; 0 for weights that are not packed."""
     frozen = not (weight.requires_grad or weight.is_inference())  # the latter count no changes
     on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
-    packs = _HAS_ONEDNN and on_cpu and frozen and weight.numel() >= MIN_WEIGHTS
+    packs = HAS_ONEDNN and on_cpu and frozen and weight.numel() >= MIN_WEIGHTS
     return weight.numel() * weight.element_size() if packs else 0
 
 

@@ -30,24 +30,16 @@ Std = Annotated[FiniteFloat, Field(gt=0)]
 
 
 class Preprocess(BaseModel):
-    """Preprocessing of one checkpoint.
-
-    Attributes:
-        size: side of the square input in pixels.
-        mean: per channel (red, green, blue), on the scale where white is 1.
-        std: per channel, on the same scale.
-        interpolation: filter of the resize; both are antialiased.
-        resize_mode: "shortest" brings the short side to `short_side` and crops the centre;
-            "squash" resizes both sides to `size` and changes the aspect ratio.
-        short_side: short side before the crop in pixels; None means `size`, as in CLIP.
-    """
+    """Preprocessing of one checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    size: Annotated[int, Field(ge=1, le=4096)] = 224
-    mean: tuple[FiniteFloat, FiniteFloat, FiniteFloat] = OPENAI_MEAN
+    size: Annotated[int, Field(ge=1, le=4096)] = 224  # side of the square input in pixels
+    mean: tuple[FiniteFloat, FiniteFloat, FiniteFloat] = OPENAI_MEAN  # of RGB, where white is 1
     std: tuple[Std, Std, Std] = OPENAI_STD
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # both are antialiased
+    # "shortest" brings the short side to `short_side` (None: `size`) and crops the centre; "squash"
+    # resizes both sides to `size` and changes the aspect ratio.
     resize_mode: Literal["shortest", "squash"] = "shortest"
     short_side: Annotated[int, Field(ge=1, le=8192)] | None = None
 
@@ -91,7 +83,7 @@ class Preprocess(BaseModel):
 
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any], *, size: int | None = None) -> Self:
-        """Read the `preprocess_cfg` of an `open_clip_config.json`; the model's size counts first."""
+        """Read the `preprocess_cfg` of an `open_clip_config.json`; the model's `size` counts."""
         if config.get("mode", "RGB") != "RGB":
             raise CheckpointError(f"Preprocessing mode {config['mode']!r} is not RGB.")
         names = ("mean", "std", "interpolation", "resize_mode")
@@ -143,9 +135,9 @@ class Preprocess(BaseModel):
         window = (left, top, left + self.size, top + self.size)
         if width * height <= _STRIP_PIXELS:
             return image.resize((width, height), resample).crop(window)
-        # A strip so long that resizing it whole would fill the memory: compute the window only. This
-        # is the one case that is close to torchvision but not bit-equal, as Pillow may filter rows
-        # and columns in the other order. At 224 pixels it concerns ratios beyond 1275 to 1.
+        # A strip so long that resizing it whole would fill the memory: compute the window only. Not
+        # bit-equal to torchvision, though close, as Pillow may filter rows and columns in the other
+        # order. At 224 pixels it concerns ratios beyond 1275 to 1.
         across, down = image.width / width, image.height / height
         left, top, right, bottom = window
         box = (left * across, top * down, right * across, bottom * down)

@@ -2,9 +2,9 @@
 
 A prompt enters as *embeddings*, because the tuned context is not made of words, and the feature is
 read at one position, usually the end token. Every tower maps whole sequences of `context_length`
-embeddings to features: `tower(embeddings, end)`. A tower that `is_causal` offers more, because its
-feature depends on nothing behind the end token: callers pass sequences cut at the end token, and
-the positions that all class prompts share (start token and context) run once: `prefix` returns
+embeddings, padding included, to features: `tower(embeddings, end)`. A tower that `is_causal` offers
+more, because its feature depends on nothing behind the end token: callers pass sequences cut there,
+and the positions that all class prompts share (start token and context) run once: `prefix` returns
 their keys and values, and `forward` lets any number of continuations attend to them.
 
 Another text tower can take the place of this one in `Clip`: a module with `is_causal`, `width`,
@@ -34,13 +34,7 @@ class Prefix:
 
 
 class TextTower(nn.Module):
-    """Token embeddings -> transformer -> state at the end token -> joint space.
-
-    Attributes:
-        is_causal: whether a position depends on earlier positions only. If not, padding counts too:
-            sequences must have `context_length` positions, and nothing can be shared.
-        activations_per_token: numbers that autograd keeps for one token, estimated from above.
-    """
+    """Token embeddings -> transformer -> state at the end token -> joint space."""
 
     def __init__(
         self, config: TextConfig, embed_dim: int, *, activation: Activation, is_causal: bool = True
@@ -48,6 +42,7 @@ class TextTower(nn.Module):
         super().__init__()
         self.is_causal = is_causal
         self.width, self.context_length = config.width, config.context_length
+        # Numbers that autograd keeps for one token, estimated from above.
         self.activations_per_token = config.layers * (10 * config.width + 2 * config.mlp_width)
         self.token_embedding = nn.Embedding(config.vocab_size, config.width)
         self.positional_embedding = nn.Parameter(torch.empty(config.context_length, config.width))

@@ -42,23 +42,13 @@ Merge = tuple[str, str]
 
 
 def clean(text: str) -> str:
-    """Return the text as CLIP tokenises it: mojibake and entities repaired, lower case.
-
-    Example:
-        >>> clean("  Fish &amp;amp; Chips")
-        'fish & chips'
-    """
+    """Return the text as CLIP tokenises it: mojibake and entities repaired, lower case."""
     repaired = html.unescape(html.unescape(ftfy.fix_text(text)))
     return " ".join(repaired.split()).lower()
 
 
 def split_words(cleaned: str) -> list[str]:
-    """Return the pieces of a cleaned text that the BPE codes one by one, without blanks.
-
-    Example:
-        >>> split_words("it's 42 cats!")
-        ['it', "'s", '4', '2', 'cats', '!']
-    """
+    """Return the pieces of a cleaned text that the BPE codes one by one, without blanks."""
     words: list[str] = _WORDS.findall(cleaned)
     return words
 
@@ -69,12 +59,6 @@ class Tokenizer:
     Example:
         >>> Tokenizer.clip_default()(["a photo of a cat."])
         [[49406, 320, 1125, 539, 320, 2368, 269, 49407]]
-
-    Attributes:
-        pad_id: fills whole sequences behind the end token.
-        context_length: most tokens a text may have, start and end included.
-        vocab_size: one more than the largest id, the rows of the embedding table.
-        fingerprint: sha256 (hex) of everything that decides the ids.
     """
 
     def __init__(
@@ -90,9 +74,10 @@ class Tokenizer:
             raise CheckpointError(
                 f"Invalid tokenizer: start {start_id}, end {end_id}, context {context_length}."
             )
-        self.start_id, self.end_id, self.pad_id = start_id, end_id, 0
-        self.context_length = context_length
-        self.vocab_size = max(*vocab.values(), start_id, end_id) + 1
+        self.start_id, self.end_id = start_id, end_id
+        self.pad_id = 0  # fills whole sequences behind the end token
+        self.context_length = context_length  # most tokens of a text, start and end included
+        self.vocab_size = max(*vocab.values(), start_id, end_id) + 1  # rows of the embedding table
         ordered = sorted(vocab.items(), key=lambda item: item[1])
         content = [ordered, merges, [start_id, end_id, context_length]]
         text = json.dumps(content, ensure_ascii=True, separators=(",", ":"))
@@ -120,13 +105,9 @@ class Tokenizer:
 
     @classmethod
     def from_merges(cls, vocab: bytes | None, merges: bytes, *, context_length: int) -> "Tokenizer":
-        """Read `vocab.json` and `merges.txt`, or OpenAI's merges file alone.
+        """Read `vocab.json` and `merges.txt` (gzipped or not), or OpenAI's merges file alone.
 
-        Args:
-            vocab: JSON object from token to id; None numbers the tokens as OpenAI does.
-            merges: lines of two tokens, gzipped or not, a first line with `#version` ignored.
-                Without `vocab`, merges beyond CLIP's count are left out.
-            context_length: most tokens of a text, start and end included.
+        Without `vocab`, tokens are numbered as OpenAI does, up to CLIP's count of merges.
         """
         pairs = _read_merges(merges)
         pairs = pairs[:CLIP_MERGES] if vocab is None else pairs
@@ -233,11 +214,8 @@ def _frame(specials: dict[str, int]) -> dict[str, Any]:
 
 
 def byte_symbols() -> list[str]:
-    """Return a printable character for each byte, in the order of OpenAI's vocabulary.
-
-    Printable Latin-1 bytes come first, as themselves; the others are written as the characters from
-    U+0100 on.
-    """
+    """Return a printable character for each byte, in the order of OpenAI's vocabulary."""
+    # Printable Latin-1 bytes first, as themselves; the others as the characters from U+0100 on.
     others = 256 - len(_PRINTABLE)
     return [chr(byte) for byte in _PRINTABLE] + [chr(0x100 + n) for n in range(others)]
 

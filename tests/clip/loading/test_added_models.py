@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tiny_checkpoints import tiny_config, tiny_model, tiny_weights
 
 from dtpt.cli.main import call
-from dtpt.clip import load_model
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.names import (
     CatalogEntry,
     add_model,

@@ -28,7 +28,7 @@ LOAD = """
 import json, sys, warnings
 warnings.simplefilter("error")
 from dtpt.errors import DtptError
-from dtpt.clip import load_model
+from dtpt.clip.loading import load_model
 try:
     print(json.dumps({"fingerprint": load_model(sys.argv[1]).fingerprint}))
 except DtptError as error:

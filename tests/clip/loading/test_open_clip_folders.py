@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from tiny_checkpoints import TEXTS, padded_ids, shake, write_json
 
-from dtpt.clip import load_model
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.formats import parse_open_clip
 from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import CheckpointError

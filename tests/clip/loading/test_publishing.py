@@ -10,7 +10,7 @@ from hub_server import running_hub
 from test_hub_downloads import load, run
 from tiny_checkpoints import tiny_model
 
-from dtpt.clip import load_model
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.hub import model_card
 from dtpt.clip.loading.save import save_model
 

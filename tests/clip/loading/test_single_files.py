@@ -9,9 +9,8 @@ from safetensors.torch import save_file
 from tiny_checkpoints import TEXTS, tiny_model, tiny_weights, write_json
 
 import dtpt
-from dtpt.clip import load_model
 from dtpt.clip.config import SmallResNetConfig
-from dtpt.clip.loading import build
+from dtpt.clip.loading import build, load_model
 from dtpt.clip.loading.formats import infer_config, to_openai_names
 from dtpt.clip.loading.names import architecture, catalog
 from dtpt.clip.loading.read import Checkpoint, in_memory

@@ -9,7 +9,7 @@ import torch
 from tiny_checkpoints import TEXTS, tiny_model
 from torch import nn
 
-from dtpt.clip import load_model
+from dtpt.clip.loading import load_model
 from dtpt.clip.loading.torchscript import read_torchscript
 from dtpt.errors import CheckpointError
 

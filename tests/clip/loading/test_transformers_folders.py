@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_checkpoints import PREPROCESSOR, TEXTS, padded_ids, shake, write_json
 
-from dtpt.clip import load_model
+from dtpt.clip.loading import load_model
 from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import CheckpointError
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import ValidationError
 
-from dtpt.clip.config import Activation, ClipConfig
+from dtpt.clip.config import ClipConfig
 from dtpt.errors import CheckpointError, explain, os_error, short_repr
 from dtpt.files import open_regular, printable, read_limited
 
@@ -337,7 +337,7 @@ def _stacked(parts: list[StoredTensor]) -> StoredTensor:
 
 
 def infer_config(
-    weights: Weights, activation: Activation, *, origin: str, heads: tuple[int, int] | None = None
+    weights: Weights, activation: str, *, origin: str, heads: tuple[int, int] | None = None
 ) -> ClipConfig:
     """Read the architecture off OpenAI's names and shapes, which show all but heads and activation.
 

@@ -16,20 +16,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from dtpt.clip.loading.formats import (
-    CONFIGS,
-    MAX_BYTES,
-    OPEN_CLIP_CONFIG,
-    OWN_CONFIG,
-    wanted_files,
-    weight_file,
-)
+from dtpt.clip.loading import formats
 from dtpt.clip.loading.names import ModelName, catalog
 from dtpt.errors import CheckpointError, os_error
 from dtpt.files import as_path, printable, read_limited
@@ -40,7 +34,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 1.5  # for finding the address and connecting; HF_HUB_ETAG_TIMEOUT replaces it
 LISTING_SECONDS = 15  # for the list of a repository's files
 CARD = "README.md"
-FILES = (OWN_CONFIG, "model.safetensors", "tokenizer.json", CARD)
+FILES = (formats.OWN_CONFIG, "model.safetensors", "tokenizer.json", CARD)
 
 
 def fetch(name: ModelName) -> Path:
@@ -65,7 +59,7 @@ def cached_folder(name: ModelName) -> Path | None:
     """Return the folder of a model that is completely in the cache, or None; no request."""
     from huggingface_hub import try_to_load_from_cache
 
-    for config in CONFIGS if name.kind == "hub" else (OPEN_CLIP_CONFIG,):
+    for config in formats.CONFIGS if name.kind == "hub" else (formats.OPEN_CLIP_CONFIG,):
         path = try_to_load_from_cache(_repository(name), config, revision=name.revision)
         if isinstance(path, str) and _is_complete(name, Path(path).parent):
             return Path(path).parent
@@ -75,11 +69,12 @@ def cached_folder(name: ModelName) -> Path | None:
 def _is_complete(name: ModelName, folder: Path) -> bool:
     """Return whether the weights, and all shards of them, are there."""
     present = {path.name for path in folder.iterdir() if path.exists()}
-    weights = catalog()[name.value].weights if name.kind == "catalog" else weight_file(present)
+    published = catalog().get(name.value) if name.kind == "catalog" else None
+    weights = published.weights if published else formats.weight_file(present)
     if weights is None or not weights.endswith(".index.json"):
         return weights in present
     try:
-        shards = json.loads(read_limited(folder / weights, MAX_BYTES))["weight_map"]
+        shards = json.loads(read_limited(folder / weights, formats.MAX_BYTES))["weight_map"]
         return set(shards.values()) <= present
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
@@ -94,14 +89,15 @@ def _wanted(name: ModelName) -> Sequence[str]:
     from huggingface_hub import HfApi
 
     if name.kind == "catalog":
-        return [OPEN_CLIP_CONFIG, catalog()[name.value].weights]
+        return [formats.OPEN_CLIP_CONFIG, catalog()[name.value].weights]
     # Not list_repo_files: without a network that retries for half a minute.
     api = HfApi(library_name="dtpt")
     info = api.model_info(name.value, revision=name.revision, timeout=LISTING_SECONDS)
-    wanted = wanted_files([file.rfilename for file in info.siblings or []])
+    wanted = formats.wanted_files([file.rfilename for file in info.siblings or []])
     if not wanted:
+        known = ", ".join(formats.CONFIGS)
         raise CheckpointError(
-            f"{name} has no CLIP that dtpt can load: expected {', '.join(CONFIGS)} with weights."
+            f"{name} has no CLIP that dtpt can load: none of {known} with weights."
         )
     return wanted
 
@@ -223,65 +219,52 @@ def push_to_hub(
             save_model(model, folder)
         else:
             folder = as_path(source, "folder").expanduser()
-            if not os.path.isfile(folder / OWN_CONFIG):  # Path.is_file raises for some paths
-                raise CheckpointError(
-                    f"{printable(folder)} has no {OWN_CONFIG}. Write the folder with save_model."
-                )
+            if not os.path.isfile(folder / formats.OWN_CONFIG):  # Path.is_file raises for some
+                missing = f"{printable(folder)} has no {formats.OWN_CONFIG}"
+                raise CheckpointError(f"{missing}. Write the folder with save_model.")
             model = assemble(read_folder(folder), device="cpu")
-        reason = why_unreachable()
-        if reason is not None:
-            raise CheckpointError(f"{repo_id} cannot be uploaded: {reason}.")
-        from huggingface_hub import CommitOperationAdd, HfApi
+        card = model_card(model, repo_id, license=license)
+        return _upload(folder, repo_id, card=card, private=private, message=message, token=token)
 
-        api = HfApi(token=token, library_name="dtpt")
-        present = [name for name in FILES if (folder / name).is_file()]
-        try:
-            with _quiet():
-                address = api.create_repo(repo_id, private=private, exist_ok=True)
-                changes = [CommitOperationAdd(name, folder / name) for name in present]
-                if CARD not in present and not api.file_exists(repo_id, CARD):
-                    card = model_card(model, repo_id, license=license)
-                    changes.append(CommitOperationAdd(CARD, card.encode()))
-                api.create_commit(repo_id, changes, commit_message=message)
-        except Exception as error:  # the library's errors differ between its HTTP back ends
-            raise CheckpointError(
-                f"{repo_id} cannot be uploaded ({_first_line(error)})."
-            ) from error
+
+def _upload(
+    folder: Path, repo_id: str, *, card: str, private: bool, message: str, token: str | None
+) -> str:
+    reason = why_unreachable()
+    if reason is not None:
+        raise CheckpointError(f"{repo_id} cannot be uploaded: {reason}.")
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    api = HfApi(token=token, library_name="dtpt")
+    present = [name for name in FILES if (folder / name).is_file()]
+    try:
+        with _quiet():
+            address = api.create_repo(repo_id, private=private, exist_ok=True)
+            changes = [CommitOperationAdd(name, folder / name) for name in present]
+            if CARD not in present and not api.file_exists(repo_id, CARD):
+                changes.append(CommitOperationAdd(CARD, card.encode()))
+            api.create_commit(repo_id, changes, commit_message=message)
+    except Exception as error:  # the library's errors differ between its HTTP back ends
+        raise CheckpointError(f"{repo_id} cannot be uploaded ({_first_line(error)}).") from error
     return str(address)
 
 
 def model_card(model: "Clip", repo_id: str, *, license: str | None = None) -> str:
     """Return the card of a model: what it is, its fingerprint, and how to load it."""
     config, text = model.config, model.config.text
-    image_tower = config.vision.kind if config.vision else "other"
-    text_tower = f"{text.layers} layers, {text.context_length} tokens" if text else "none"
-    count = sum(weight.numel() for weight in model.parameters())
-    licence = f"license: {license}\n" if license else ""
-    return f"""---
-library_name: dtpt
-pipeline_tag: zero-shot-image-classification
-{licence}tags:
-- clip
-- dtpt
----
-
-# {repo_id}
-
-A CLIP-like model for `dtpt`, calibrated test-time prompt tuning.
-
-| | |
-|---|---|
-| image tower | {image_tower}, {model.preprocessing.size} pixels |
-| text tower | {text_tower} |
-| joint space | {config.embed_dim} dimensions |
-| activation | {config.activation} |
-| weights | {count:,} |
-| fingerprint | `{model.fingerprint}` |
-
-```python
-import dtpt
-
-model = dtpt.load_model("hf-hub:{repo_id}")
-classifier = dtpt.Classifier(model, ["cat", "dog"])
-```
-"""
+    return (
+        resources.files("dtpt.clip")
+        .joinpath("model_card.md")
+        .read_text("utf-8")
+        .format(
+            repo_id=repo_id,
+            license=f"license: {license}\n" if license else "",
+            image_tower=config.vision.kind if config.vision else "other",
+            image_size=model.preprocessing.size,
+            text_tower=f"{text.layers} layers, {text.context_length} tokens" if text else "none",
+            embed_dim=config.embed_dim,
+            activation=config.activation,
+            weights=sum(weight.numel() for weight in model.parameters()),
+            fingerprint=model.fingerprint,
+        )
+    )

@@ -28,8 +28,7 @@ from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import CheckpointError
 
-OPEN_CLIP = "The open_clip model"
-TRANSFORMERS = "The transformers model"
+OPEN_CLIP, TRANSFORMERS = "The open_clip model", "The transformers model"
 MAX_DIFFERENCE = 1e-4  # of unit features in float32, where equal models differ by 1e-6
 MAX_HALF_DIFFERENCE = 3e-2
 
@@ -37,9 +36,7 @@ Encode = Callable[[Tensor], Any]
 
 
 def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") -> Clip:
-    """Make a `Clip` of a model that open_clip built; its weights are copied.
-
-    The fingerprint is the one of the same model saved as a folder.
+    """Make a `Clip` of an open_clip model, with copied weights and a folder's fingerprint.
 
     Args:
         model: an `open_clip.CLIP` or `CustomTextCLIP` with CLIP's own vocabulary.
@@ -76,9 +73,7 @@ def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") 
 
 
 def from_transformers(model: Any, processor: Any = None, *, device: str = "auto") -> Clip:
-    """Make a `Clip` of a transformers `CLIPModel`; its weights are copied.
-
-    The fingerprint is the one of the same model and processor saved by `save_pretrained`.
+    """Make a `Clip` of a transformers `CLIPModel`, with copied weights and a folder's fingerprint.
 
     Args:
         model: a `CLIPModel`.

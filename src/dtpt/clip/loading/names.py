@@ -40,6 +40,9 @@ _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _NEW = re.compile(r"[A-Za-z0-9][\w.+@-]*(/[A-Za-z0-9][\w.+@-]*)?", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:([\\/]|$)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+# "own": a new name. A name of the catalogue is "verified" if the file is the published one, else
+# "trusted" by the user.
+Status = Literal["own", "verified", "trusted"]
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".json", ".ckpt")
 
 
@@ -86,9 +89,7 @@ class AddedModel(_Model):
     path: str  # file or folder, absolute
     fingerprint: str  # when it was added; other weights at that path are refused
     activation: Activation | None = None  # as the user gave it
-    # "own" for a new name; for a name of the catalogue "verified" if the file is the published one,
-    # "trusted" if only the user claims so.
-    status: Literal["own", "verified", "trusted"] = "own"
+    status: Status = "own"
 
 
 @cache
@@ -238,7 +239,7 @@ def add_model(
     return added
 
 
-def _status(name: str, path: Path, *, trust: bool) -> Literal["own", "verified", "trusted"]:
+def _status(name: str, path: Path, *, trust: bool) -> Status:
     from dtpt.clip.loading.read import file_digest
 
     entry = catalog().get(name)

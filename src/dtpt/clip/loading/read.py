@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from pydantic import ValidationError
@@ -220,12 +220,19 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     if beside is not None:
         checkpoint = _describe(*beside).with_activation(activation)
         return replace(checkpoint, origin=origin, weights=tensors)
-    activation = _known_activation(path, stated, given=activation)
-    config = formats.infer_config(tensors, activation, origin=origin)
+    known = stated or activation or ("quick_gelu" if _is_published(path) else None)
+    if known is None:
+        raise CheckpointError(
+            f"{origin} does not state its activation, and weights do not show it. Pass activation="
+            "'quick_gelu' (OpenAI's models) or 'gelu' (most others), store it as the safetensors "
+            f"metadata 'activation', or put a config beside it as {path.with_suffix('.json').name}."
+        )
+    config = formats.infer_config(tensors, known, origin=origin)
     remedy = "Put its config and tokenizer.json into a folder: local-dir:PATH."
     tokenizer = clip_tokenizer(config, origin=origin, remedy=remedy)
     preprocessing = Preprocess.openai(config.vision.image_size)
     checkpoint = Checkpoint(origin, config, tokenizer, preprocessing, tensors)
+    checkpoint = checkpoint.with_activation(activation)
     note = f"{origin} holds weights only: tokenizer, preprocessing and heads are OpenAI's."
     return checkpoint if is_script else checkpoint.with_note(note)
 
@@ -257,22 +264,6 @@ def _config_beside(path: Path) -> tuple[Path, str] | None:
     if path.name in formats.WEIGHT_NAMES:
         kind = formats.config_file({neighbour.name for neighbour in path.parent.iterdir()})
     return (path.parent / kind, kind) if kind else None
-
-
-def _known_activation(path: Path, stated: str | None, *, given: Activation | None) -> Activation:
-    if stated is None and given is None and _is_published(path):
-        return "quick_gelu"
-    if stated is None and given is None:
-        raise CheckpointError(
-            f"{path} does not state its activation, and weights do not show it. Pass activation="
-            "'quick_gelu' (OpenAI's models) or 'gelu' (most others), store it as the safetensors "
-            "metadata 'activation', or put an open_clip or transformers config beside it as "
-            f"{path.with_suffix('.json').name}."
-        )
-    allowed = (given,) if given is not None else ("quick_gelu", "gelu")
-    if stated is not None and stated not in allowed:
-        raise CheckpointError(f"{path} states the activation {stated!r}, not {allowed[0]!r}.")
-    return cast(Activation, stated or given)
 
 
 def _is_published(path: Path) -> bool:
