@@ -1,35 +1,35 @@
-"""Tables, figures and one page from anybody's runs, beside the paper's numbers where they apply.
+"""Facts, tables, figures and one page from runs, beside the paper's numbers where they apply.
 
-    gathering/    stored runs become cells with metrics, by what may stand in one table
-    paper/        the paper's numbers, what may stand beside them, what a reproduction needs
-    tables/       tables as data; as Markdown, LaTeX, CSV and for a terminal
-    figures/      figures, with their words
-    page/         one HTML page and a card, from templates
-    composing.py  all of it put together as data; writing.py writes the files
+    load        stores become cells with metrics, by what may share a table
+    derived     λ and temperature, leave-one-dataset-out
+    facts       every number, interval, decision and winner; verdict selects, words writes sentences
+    tables      the facts as tables
+    figures/    figures with their words
+    paper/      the paper's numbers, what may be compared with them, what a reproduction needs
+    compose     all of it as one report, written as files; page/ has the templates
+    compare     `dtpt.compare`
+    record      the recorded demo
 
->>> from dtpt.report import gather, write_report                            # doctest: +SKIP
->>> written = write_report(["runs/pets"], "report")                         # doctest: +SKIP
->>> written.page                                                            # doctest: +SKIP
+>>> from dtpt.report import write_report                                    # doctest: +SKIP
+>>> write_report(["runs/pets"], "report").page                              # doctest: +SKIP
 
 Needs no torch: everything is recomputed from the rows of the stores.
 """
 
-from dtpt.report.gathering import Condition, Contender, Gathered, ScoredCell, gather
-from dtpt.report.paper import PaperNumber, paper_mean, paper_number
-from dtpt.report.tables import Entry, Row, Table
-from dtpt.report.writing import WrittenReport, write_report
+from dtpt.report.compare import Comparisons, compare
+from dtpt.report.compose import WrittenReport, write_report
+from dtpt.report.load import Condition, Loaded, Variant, load_runs
+from dtpt.report.paper.numbers import PaperNumber, paper_mean, paper_number
 
 __all__ = [
+    "Comparisons",
     "Condition",
-    "Contender",
-    "Entry",
-    "Gathered",
+    "Loaded",
     "PaperNumber",
-    "Row",
-    "ScoredCell",
-    "Table",
+    "Variant",
     "WrittenReport",
-    "gather",
+    "compare",
+    "load_runs",
     "paper_mean",
     "paper_number",
     "write_report",

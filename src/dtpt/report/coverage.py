@@ -1,28 +1,24 @@
-"""Coverage check of a report: fitted on one half of each data set, checked on the other.
+"""Coverage and selective risk on the runs of a report: fitted on one half, checked on the other.
 
-Halves are by hash of the sample id. Each half fits temperature, sets and threshold for the other,
-so that no image is checked with numbers it helped to fit.
+Every data set is divided in halves by hash of the sample id. Each half fits temperature, conformal
+quantile and abstention threshold, and the other half checks them, so that no image is checked by
+numbers that it helped to fit.
 """
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from dtpt.calibration import HeldOut, LabelledPredictions, Targets, concatenate, cross_fit
+from dtpt.calibration import Judged, Labelled, Levels, cross_fits, judge_both, together
 from dtpt.data import family_title
-from dtpt.errors import CalibrationError, RunError
-from dtpt.report.chosen_weights import shown_contenders
-from dtpt.report.figures.captioned import CaptionedFigure
-from dtpt.report.figures.coverage import selective_risk_figure
-from dtpt.report.gathering.scored_cells import Condition, Contender
-from dtpt.report.set_titles import set_title
-from dtpt.report.tables.analysis_tables import WordTable
-from dtpt.runs.calibrate import labelled_predictions
-from dtpt.runs.spec import Cell
+from dtpt.errors import PromiseError
+from dtpt.report.derived import shown_variants
+from dtpt.report.figures import CaptionedFigure, captioned
+from dtpt.report.figures.studies import selective_risk_figure
+from dtpt.report.load import Condition, Variant, set_title
+from dtpt.tables import Table, text_table
 
-TARGETS = Targets(coverage=0.9, error=0.1, confidence=0.95)
+TARGETS = Levels(coverage=0.9, error=0.1, confidence=0.95)
 MOST_CURVES = 6
 HEADS = (
     "Method",
@@ -30,122 +26,106 @@ HEADS = (
     "Classes per set",
     "APS coverage (%)",
     "APS classes",
-    "Accepted (%)",
-    "Error (%)",
+    "Answered (%)",
+    "Wrong of these (%)",
 )
 
 
 @dataclass(frozen=True)
 class CheckedCell:
-    """One method on one data set, first seed."""
+    """One method on one data set under the first seed, with LAC and with APS sets."""
 
     dataset: str
-    contender: Contender
-    lac: HeldOut
-    aps: HeldOut
+    variant: Variant
+    lac: Judged
+    aps: Judged
 
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """Coverage checks of a report; empty where no row holds all its probabilities."""
+    """One table and figure per family, and one table with every set; empty without rows to check."""
 
-    tables: tuple[WordTable, ...] = ()  # one per family, over all its sets
-    sets: tuple[WordTable, ...] = ()  # one per family, with every set
-    figures: tuple[CaptionedFigure, ...] = ()  # one per family
+    tables: tuple[Table, ...] = ()
+    sets: tuple[Table, ...] = ()
+    figures: tuple[CaptionedFigure, ...] = ()
 
 
 def coverage_report(condition: Condition, *, prefix: str = "") -> CoverageReport:
-    """Return tables and figures of all families, checked at `TARGETS`."""
+    """Check all families at `TARGETS`."""
     cells = checked_cells(condition)
     tables, sets, figures = [], [], []
     for family in condition.families:
-        names = condition.sets_of(family)
-        part = [cell for cell in cells if cell.dataset in names]
-        if part:
-            pooled = _pooled(part)
-            title = family_title(family)
-            tables.append(_table(f"{title}: coverage check", pooled, caption=_caption(part)))
-            figures.append(_figure(pooled, title, key=f"{prefix}coverage-{family}"))
-        if len(names) > 1 and part:
-            sets.append(_set_table(f"{title}: coverage check by data set", part))
+        names, title = condition.sets_of(family), family_title(family)
+        own = [cell for cell in cells if cell.dataset in names]
+        if not own:
+            continue
+        pooled = _pooled(own)
+        rows = [(cell.variant.title, *_numbers(cell)) for cell in pooled]
+        caption = _caption(own)
+        tables.append(text_table(f"{title}: coverage", HEADS, rows=rows, caption=caption))
+        figures.append(_figure(pooled, title, key=f"{prefix}coverage-{family}"))
+        if len(names) > 1:
+            rows = [(set_title(c.dataset), c.variant.title, *_numbers(c)) for c in own]
+            heads = ("Data set", *HEADS)
+            sets.append(text_table(f"{title}: coverage by data set", heads, rows=rows))
     return CoverageReport(tuple(tables), tuple(sets), tuple(figures))
 
 
 def checked_cells(condition: Condition) -> tuple[CheckedCell, ...]:
     """Check every shown method on every set.
 
-    Left out are rows without all probabilities, and sets of which half is too small to calibrate.
+    Left out are rows without probabilities, and sets of which half is too small to fit on.
     """
     return tuple(
-        CheckedCell(name, contender, *checked)
+        CheckedCell(name, variant, *checked)
         for name in condition.datasets
-        for contender in shown_contenders(condition, name)
-        for checked in _checked(condition, name, contender=contender)
+        for variant in shown_variants(condition, name)
+        for checked in _checked(condition, name, variant=variant)
     )
 
 
 def _checked(
-    condition: Condition, dataset: str, *, contender: Contender
-) -> Iterator[tuple[HeldOut, HeldOut]]:
+    condition: Condition, dataset: str, *, variant: Variant
+) -> Iterator[tuple[Judged, Judged]]:
     """Yield LAC and APS of one cell, or nothing."""
-    with contextlib.suppress(CalibrationError, RunError):
-        ids, rows = _labelled(condition, dataset, contender=contender)
-        yield cross_fit(rows, ids, targets=TARGETS)
-
-
-def _labelled(
-    condition: Condition, dataset: str, *, contender: Contender
-) -> tuple[list[str], LabelledPredictions]:
-    """Return ids and rows of a cell from all stores that have some, each image once."""
-    seed, template = condition.seeds[0], condition.template
-    cell = Cell(dataset, contender.method, contender.lambda_, seed, template)
-    stores = [source.run for source in condition.sources if cell in source.run.cells]
-    parts = [labelled_predictions(run, cell) for run in stores]
-    names, first = np.unique(np.concatenate([ids for ids, _ in parts]), return_index=True)
-    rows = LabelledPredictions(
-        np.concatenate([part.log_probabilities for _, part in parts]),
-        np.concatenate([part.labels for _, part in parts]),
-        np.concatenate([part.predictions for _, part in parts]),
-    )
-    return names.tolist(), rows.take(first)
+    seed = condition.seeds[0]
+    numbers = condition.log_probabilities(dataset, variant, seed=seed)
+    if numbers is None:
+        return
+    records = condition.cells[dataset, variant, seed].records
+    with contextlib.suppress(PromiseError):
+        rows = Labelled.of(numbers, records["label"], predictions=records["prediction"])
+        fitted = cross_fits(rows.ranked(), records["sample"].tolist(), levels=TARGETS)
+        lac, aps = zip(*(judge_both(found, others) for found, others in fitted), strict=True)
+        yield together(lac), together(aps)
 
 
 def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
-    """Pool the sets of each method; a method is shown with the λ of its first set."""
+    """Pool the sets of each method; it is shown with the λ of its first set."""
     groups: dict[str, list[CheckedCell]] = {}
     for cell in cells:
-        groups.setdefault(cell.contender.method, []).append(cell)
+        groups.setdefault(cell.variant.method, []).append(cell)
     most = max(len(group) for group in groups.values())
     return [
         CheckedCell(
             "",
-            group[0].contender,
-            concatenate([cell.lac for cell in group]),
-            concatenate([cell.aps for cell in group]),
+            group[0].variant,
+            together([cell.lac for cell in group]),
+            together([cell.aps for cell in group]),
         )
         for group in groups.values()
         if len(group) == most  # the same sets for every row
     ]
 
 
-def _table(title: str, cells: Sequence[CheckedCell], *, caption: str) -> WordTable:
-    rows = [(cell.contender.title, *_numbers(cell)) for cell in cells]
-    return WordTable(title, caption, HEADS, tuple(rows))
-
-
-def _set_table(title: str, cells: Sequence[CheckedCell]) -> WordTable:
-    rows = [(set_title(cell.dataset), cell.contender.title, *_numbers(cell)) for cell in cells]
-    return WordTable(title, _caption(cells), ("Data set", *HEADS), tuple(rows))
-
-
 def _numbers(cell: CheckedCell) -> tuple[str, ...]:
-    error = f"{100 * cell.lac.error:.1f}" if cell.lac.accepted.any() else "—"
+    error = f"{100 * cell.lac.error:.1f}" if cell.lac.answered.any() else "—"
     return (
         f"{100 * cell.lac.coverage:.1f}",
         f"{cell.lac.mean_size:.1f}",
         f"{100 * cell.aps.coverage:.1f}",
         f"{cell.aps.mean_size:.1f}",
-        f"{100 * cell.lac.acceptance:.1f}",
+        f"{100 * cell.lac.share_answered:.1f}",
         error,
     )
 
@@ -153,26 +133,26 @@ def _numbers(cell: CheckedCell) -> tuple[str, ...]:
 def _caption(cells: Sequence[CheckedCell]) -> str:
     sets = len(dict.fromkeys(cell.dataset for cell in cells))
     return (
-        f"Targets: prediction sets (split conformal) contain the true class of "
-        f"{100 * TARGETS.coverage:g} % of the images; with confidence "
-        f"{100 * TARGETS.confidence:g} % at most {100 * TARGETS.error:g} % of the accepted "
-        f"predictions are wrong. Each of {sets} data set{'s' if sets > 1 else ''} is split in "
-        "halves: calibrated on one, checked on the other, and vice versa. Where a model errs too "
-        "often or images are too few, nothing is accepted."
+        f"Targets: prediction sets contain the true class for {100 * TARGETS.coverage:g} % of the "
+        f"images; with confidence {100 * TARGETS.confidence:g} % at most {100 * TARGETS.error:g} % "
+        f"of the answers given are wrong. Each of {sets} data set{'s' if sets > 1 else ''} is "
+        "divided in halves; one fits, the other checks, and the other way round. Abstaining is the "
+        "right result where a model errs too often or images are too few."
     )
 
 
 def _figure(cells: Sequence[CheckedCell], family: str, *, key: str) -> CaptionedFigure:
     shown = cells[:MOST_CURVES]
-    curves = [(cell.contender.variant, cell.contender.title, cell.lac) for cell in shown]
-    words = (f"{cell.contender.title} accepts {100 * cell.lac.acceptance:.1f} %" for cell in shown)
-    return CaptionedFigure(
-        key=key,
-        title=f"{family}: selective risk",
-        caption=(
-            "Error rate among the most confident images, by calibrated confidence. A ring marks "
-            f"the fitted threshold; the dashed line is its target ({100 * TARGETS.error:g} %)."
-        ),
-        alternative=f"At the threshold: {'; '.join(words)}.",
-        draw=lambda: selective_risk_figure(curves, error=TARGETS.error)[0],
+    curves = [(cell.variant.look, cell.variant.title, cell.lac) for cell in shown]
+    words = (
+        f"{cell.variant.title} answers {100 * cell.lac.share_answered:.1f} %" for cell in shown
+    )
+    return captioned(
+        key,
+        f"{family}: errors against answers",
+        caption="Error rate if only the most confident images are answered, by calibrated "
+        "confidence. A ring is where the fitted threshold stops; the dashed line is the target "
+        f"error ({100 * TARGETS.error:g} %).",
+        alternative=f"Where the threshold stops: {'; '.join(words)}.",
+        figure=selective_risk_figure(curves, error=TARGETS.error)[0],
     )

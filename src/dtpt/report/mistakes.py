@@ -1,146 +1,125 @@
-"""The most confident mistakes, with their pictures where the data can still be opened."""
+"""The most confident mistakes, with their images where the data can still be opened."""
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
-from dtpt.data import Dataset, load_dataset
+from dtpt.data import Sample, load_dataset
 from dtpt.errors import DtptError
-from dtpt.report.chosen_weights import chosen_contender
-from dtpt.report.gathering.scored_cells import Condition, Contender, Source
-from dtpt.runs.spec import Cell
+from dtpt.methods import method_title
+from dtpt.report.derived import chosen_variant
+from dtpt.report.load import CellRows, Condition, Variant
 
 SIDE = 264  # pixels of the longer side: twice the size on the page, for sharp screens
+SHOWN = 12
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer that the model was sure of.
-
-    Attributes:
-        dataset: Name of the set.
-        sample: Id of the picture.
-        truth: Name of the true class.
-        answer: Name of the predicted class.
-        confidence: Fraction.
-        untuned: What the untuned prompt says.
-        untuned_confidence: Fraction.
-        lambda_: Weight with which the answer was given, None without one.
-        picture: `data:` URI of a small picture; empty when it cannot be opened.
-    """
+    """A wrong prediction with a high confidence."""
 
     dataset: str
     sample: str
     truth: str
-    answer: str
+    predicted: str
     confidence: float
-    untuned: str
+    untuned: str  # prediction of the untuned prompt
     untuned_confidence: float
     lambda_: float | None = None
-    picture: str = ""
+    image: str = ""  # `data:` URI; empty when it cannot be opened
 
 
-def shown_method(condition: Condition) -> str:
-    """Return the method whose mistakes are shown: D-TPT where it was run, else the last one."""
-    methods = [contender.method for contender in condition.stored_contenders()]
-    return "d-tpt" if "d-tpt" in methods else methods[-1]
-
-
-def mistaken_contenders(condition: Condition) -> dict[str, Contender]:
-    """Return, by data set, the method and the weight whose mistakes are shown."""
-    method = shown_method(condition)
+def mistaken_variants(condition: Condition) -> dict[str, Variant]:
+    """Return, by data set, the variant whose mistakes are shown: D-TPT, else the last method."""
+    methods = [variant.method for variant in condition.stored_variants()]
+    method = "d-tpt" if "d-tpt" in methods else methods[-1]
     return {
-        name: chosen_contender(condition, name, method=method)
+        name: chosen_variant(condition, name, method=method)
         for name in condition.datasets
-        if any(c.method == method for c in condition.stored_contenders([name]))
+        if any(v.method == method for v in condition.stored_variants([name]))
     }
 
 
-def worst_mistakes(
-    condition: Condition, *, count: int = 12, data_root: Path | None = None
-) -> list[Mistake]:
-    """Return the most confident mistakes of a condition's shown method under its first seed.
+def mistakes_title(condition: Condition) -> str:
+    """Name the method whose mistakes are shown, with its λ or how that was chosen."""
+    variants = set(mistaken_variants(condition).values())
+    first = variants.pop()
+    return f"{method_title(first.method)} (λ leave-one-dataset-out)" if variants else first.title
 
-    Pictures are opened through the data set; where that fails the mistake is listed without one.
-    """
-    wanted = {
-        (name, contender.method, contender.lambda_)
-        for name, contender in mistaken_contenders(condition).items()
-    }
-    found: list[Mistake] = []
+
+def worst_mistakes(condition: Condition, *, data_root: Path | None = None) -> tuple[Mistake, ...]:
+    """Return the most confident mistakes of a condition's shown method under its first seed."""
+    classes: dict[str, tuple[str, ...]] = {}
     for source in condition.sources:
-        for cell in source.run.select(seed=condition.seeds[0]):
-            if (cell.dataset, cell.method, cell.lambda_) in wanted:
-                found += _of_cell(source, cell, count=count)
-    unique = {(m.dataset, m.sample): m for m in found}
-    ranked = sorted(unique.values(), key=lambda m: (-m.confidence, m.dataset, m.sample))[:count]
-    return _with_pictures(ranked, condition, data_root=data_root)
+        classes |= source.classes
+    found: list[Mistake] = []
+    for name, variant in mistaken_variants(condition).items():
+        cell = condition.cells.get((name, variant, condition.seeds[0]))
+        if cell is not None:
+            found += _of_cell(name, variant, cell=cell, classes=classes[name])
+    ranked = sorted(found, key=lambda m: (-m.confidence, m.dataset, m.sample))[:SHOWN]
+    return _with_images(ranked, condition, data_root=data_root)
 
 
-def _of_cell(source: Source, cell: Cell, *, count: int) -> list[Mistake]:
-    names = source.classes[cell.dataset]
-    rows = source.run.mistakes(cell, count)
-    found = []
-    for i, sample in enumerate(rows.ids):
-        truth, answer, untuned = (
-            _name(names, int(column[i]))
-            for column in (rows.labels, rows.predictions, rows.zero_shot_predictions)
-        )
-        before = max(float(rows.zero_shot_confidence[i]), 0.0)
-        sure = float(rows.confidence[i])
-        found.append(
-            Mistake(cell.dataset, sample, truth, answer, sure, untuned, before, cell.lambda_)
-        )
-    return found
-
-
-def _name(names: Sequence[str], index: int) -> str:
-    if index < 0:
-        return ""
-    return names[index] if 0 <= index < len(names) else f"class {index}"
-
-
-def _with_pictures(
-    mistakes: Sequence[Mistake], condition: Condition, *, data_root: Path | None
+def _of_cell(
+    dataset: str, variant: Variant, *, cell: CellRows, classes: Sequence[str]
 ) -> list[Mistake]:
-    opened: dict[str, Dataset | None] = {}
-    result = []
-    for mistake in mistakes:
-        if mistake.dataset not in opened:
-            entry = condition.datasets[mistake.dataset]
-            opened[mistake.dataset] = _open(entry.name, entry.presentation, data_root=data_root)
-        picture = _picture(opened[mistake.dataset], mistake.sample)
-        result.append(replace(mistake, picture=picture))
-    return result
+    wrong = cell.records[~cell.records["correct"]]
+    worst = wrong[np.argsort(-wrong["confidence"], kind="stable")[:SHOWN]]
+    return [
+        Mistake(
+            dataset,
+            str(row["sample"]),
+            *(_class_name(classes, int(row[column])) for column in ("label", "prediction")),
+            float(row["confidence"]),
+            _class_name(classes, int(row["zero_shot_prediction"])),
+            max(float(row["zero_shot_confidence"]), 0.0),
+            variant.lambda_,
+        )
+        for row in worst
+    ]
 
 
-def _open(name: str, presentation: str | None, *, data_root: Path | None) -> Dataset | None:
-    """Load a data set, or None when it is not on this machine."""
+def _class_name(names: Sequence[str], index: int) -> str:
+    if index < 0:  # not stored
+        return ""
+    return names[index] if index < len(names) else f"class {index}"
+
+
+def _with_images(
+    mistakes: Sequence[Mistake], condition: Condition, *, data_root: Path | None
+) -> tuple[Mistake, ...]:
+    samples = {
+        name: _samples(condition, name, data_root=data_root)
+        for name in dict.fromkeys(mistake.dataset for mistake in mistakes)
+    }
+    return tuple(replace(m, image=_image(samples[m.dataset].get(m.sample))) for m in mistakes)
+
+
+def _samples(condition: Condition, name: str, *, data_root: Path | None) -> Mapping[str, Sample]:
+    """Load the samples of a data set by id; none when it is not on this machine."""
+    presentation = condition.datasets[name].presentation
     try:
-        return load_dataset(name, data_root=data_root, presentation=presentation, partial=True)
+        data = load_dataset(name, data_root=data_root, presentation=presentation, partial=True)
     except DtptError:
-        return None
+        return {}
+    return {sample.id: sample for sample in data.samples}
 
 
-def _picture(dataset: Dataset | None, sample_id: str) -> str:
-    """Return one picture, made small, as a data URI; empty when it cannot be opened."""
-    if dataset is None:
-        return ""
-    sample = next((s for s in dataset.samples if s.id == sample_id), None)
-    if sample is None:
-        return ""
+def _image(sample: Sample | None) -> str:
     try:
-        return data_uri(sample.image.open())
+        return data_uri(sample.image.open()) if sample is not None else ""
     except DtptError:
         return ""
 
 
 def data_uri(image: Image.Image) -> str:
-    """Return a picture, at most 264 pixels wide and high, as a JPEG in a data URI."""
+    """Return an image, at most 264 pixels wide and high, as a JPEG in a data URI."""
     small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))
     stream = io.BytesIO()

@@ -1,40 +1,91 @@
-"""Figures: functions from data to (figure, axes), in one style, without pyplot's global state.
+"""Figures, in one style, without pyplot's global state: a function from data to (figure, axes).
 
 Every series differs in marker, dash or hatch as well as in colour, so that the figures can be read
-in black and white and by colour-blind readers. `svg` turns any of them into a standalone file or
-into markup for a page.
+in black and white and by colour-blind readers. The functions that return a `CaptionedFigure` add
+title, caption and a text alternative, for a page.
 """
 
-from dtpt.report.figures.analysis_figures import analysis_figures
-from dtpt.report.figures.captioned import CaptionedFigure
-from dtpt.report.figures.confidence import confidence_shift
-from dtpt.report.figures.dimensions import dimension_profile, sensitivity_bars
-from dtpt.report.figures.dispersion import dispersion_figure
-from dtpt.report.figures.mosaic import view_mosaic
-from dtpt.report.figures.movement import movement_drawing, movement_split
-from dtpt.report.figures.pareto import pareto_figure, trade_offs
-from dtpt.report.figures.reliability import reliability_diagram, reliability_row
-from dtpt.report.figures.risk import risk_coverage_figure
-from dtpt.report.figures.run_figures import run_figures
-from dtpt.report.figures.svg import inline_svg, svg_size, svg_text
+import html
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-__all__ = [
-    "CaptionedFigure",
-    "analysis_figures",
-    "confidence_shift",
-    "dimension_profile",
-    "dispersion_figure",
-    "inline_svg",
-    "movement_drawing",
-    "movement_split",
-    "pareto_figure",
-    "reliability_diagram",
-    "reliability_row",
-    "risk_coverage_figure",
-    "run_figures",
-    "sensitivity_bars",
-    "svg_size",
-    "svg_text",
-    "trade_offs",
-    "view_mosaic",
-]
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from dtpt.report.figures.style import INK, PAPER, RULE
+
+_ID = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+
+
+@dataclass(frozen=True)
+class CaptionedFigure:
+    """A figure as SVG, with its words."""
+
+    key: str  # names the figure in files and anchors
+    title: str
+    caption: str
+    alternative: str  # what it shows, in words and numbers, for those who cannot see it
+    svg: str
+    panels: tuple[str, ...] = ()  # the same in parts, which a page sets as there is room
+    topic: str = ""  # heading under which the page folds it; empty for a figure that is shown
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The SVG documents that a page shows."""
+        return self.panels if self.panels and not self.topic else (self.svg,)
+
+
+def captioned(
+    key: str,
+    title: str,
+    *,
+    caption: str,
+    alternative: str,
+    figure: Figure,
+    panels: Sequence[Figure] = (),
+    topic: str = "",
+) -> CaptionedFigure:
+    """Return a figure as SVG, with its words."""
+    parts = () if topic else tuple(svg_text(panel) for panel in panels)
+    return CaptionedFigure(key, title, caption, alternative, svg_text(figure), parts, topic)
+
+
+def svg_text(figure: Figure) -> str:
+    """Return a figure as a standalone SVG document on white: text stays text, no date."""
+    stream = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dtpt"}):
+        figure.savefig(stream, format="svg", metadata={"Date": None}, facecolor=PAPER)
+    return stream.getvalue().decode()
+
+
+def svg_size(text: str) -> tuple[float, float]:
+    """Return width and height of a document of `svg_text`, in inches."""
+    found = _SIZE.search(text)
+    return (float(found[1]) / 72, float(found[2]) / 72) if found else (0.0, 0.0)
+
+
+def inline_svg(text: str, *, name: str, title: str, description: str) -> str:
+    """Turn a document of `svg_text` into `<svg>` markup that takes a page's colours.
+
+    Args:
+        text: the document.
+        name: unique on the page; prefixed to every id inside.
+        title: for screen readers and as a tooltip.
+        description: what it shows.
+    """
+    drawing = text[text.index("<svg") :]
+    body = drawing[drawing.index(">") + 1 :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = _ID.sub(lambda found: f"{found[1]}{name}-{found[2]}", body)
+    body = body.replace(INK, "currentColor").replace(RULE, "var(--rule)").replace(PAPER, "none")
+    width, height = svg_size(text)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="max-width:{width:.2f}in" role="img" '
+        f'aria-labelledby="{name}-t {name}-d">'
+        f'<title id="{name}-t">{html.escape(title)}</title>'
+        f'<desc id="{name}-d">{html.escape(description)}</desc>{body}'
+    )

@@ -7,8 +7,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis.pareto import efficient
+from dtpt.data import family_title
 from dtpt.methods import lambda_text, method_title
-from dtpt.report.figures.style import INK, add_legend_beside, looks_for, new_figure, tidy
+from dtpt.report.facts import MEAN, MeanFacts
+from dtpt.report.figures import CaptionedFigure, captioned
+from dtpt.report.figures.style import (
+    INK,
+    LookKey,
+    add_legend_beside,
+    looks_for,
+    new_figure,
+    tidy,
+)
 
 
 @dataclass(frozen=True)
@@ -22,23 +32,12 @@ class TradeOff:
     efficient: bool
 
 
-def trade_offs(
-    values: Sequence[tuple[tuple[str, float | None], float, float]],
-) -> list[TradeOff]:
-    """Mark the settings that no other beats in both.
-
-    Args:
-        values: ((method, λ), accuracy, ECE), fractions.
-
-    Example:
-        >>> found = trade_offs([(("tpt", None), 0.6, 0.2), (("d-tpt", 1e5), 0.6, 0.1)])
-        >>> [point.efficient for point in found]
-        [False, True]
-    """
+def trade_offs(values: Sequence[tuple[LookKey, float, float]]) -> list[TradeOff]:
+    """Mark the settings, ((method, λ), accuracy, ECE), that no other beats in both."""
     flags = efficient([accuracy for _, accuracy, _ in values], [ece for _, _, ece in values])
     return [
-        TradeOff(*variant, accuracy, ece, flag)
-        for (variant, accuracy, ece), flag in zip(values, flags, strict=True)
+        TradeOff(*key, accuracy, ece, flag)
+        for (key, accuracy, ece), flag in zip(values, flags, strict=True)
     ]
 
 
@@ -47,33 +46,28 @@ def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figur
 
     The points of a method are joined in the order of λ and grow with it. A point that no other
     beats is filled and ringed, the others are hollow.
-
-    Args:
-        points: What `trade_offs` returns.
-        title: Shown above; empty for none.
     """
     figure = new_figure(4.8, 3.7)
     axes = figure.subplots()
     looks = looks_for((point.method, None) for point in points)
     for method in dict.fromkeys(point.method for point in points):
-        mine = sorted((p for p in points if p.method == method), key=lambda p: p.lambda_ or 0.0)
-        x, y = [100 * p.accuracy for p in mine], [100 * p.ece for p in mine]
+        own = sorted((p for p in points if p.method == method), key=lambda p: p.lambda_ or 0.0)
+        x, y = [100 * p.accuracy for p in own], [100 * p.ece for p in own]
         look = looks[method, None]
         axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=1.1)
-        for place, point in enumerate(mine):
-            size = 5 + 5 * place / max(len(mine) - 1, 1)
+        for index, point in enumerate(own):
             axes.plot(
-                x[place],
-                y[place],
+                x[index],
+                y[index],
                 marker=look.marker,
-                markersize=size,
+                markersize=5 + 5 * index / max(len(own) - 1, 1),
                 linestyle="none",
                 color=look.colour,
                 markerfacecolor=look.colour if point.efficient else "none",
                 markeredgecolor=INK if point.efficient else look.colour,
-                label=method_title(method) if place == 0 else None,
+                label=method_title(method) if index == 0 else None,
             )
-        _name_ends(axes, mine, x=x, y=y)
+        _name_ends(axes, own, x=x, y=y)
     axes.set(xlabel="accuracy (%) → better", ylabel="ECE (%) ↓ better")
     axes.set_title(title)
     tidy(axes, grid="both")
@@ -85,16 +79,38 @@ def _name_ends(
     axes: Axes, points: Sequence[TradeOff], *, x: Sequence[float], y: Sequence[float]
 ) -> None:
     """Write λ beside the first and the last point of a curve."""
-    if len(points) < 2:
-        return
-    for place in (0, -1):
-        weight = points[place].lambda_
-        if weight is not None:
+    for index in (0, -1) if len(points) > 1 else ():
+        lambda_ = points[index].lambda_
+        if lambda_ is not None:
             axes.annotate(
-                f"λ={lambda_text(weight)}",
-                (x[place], y[place]),
+                f"λ={lambda_text(lambda_)}",
+                (x[index], y[index]),
                 xytext=(5, 5),
                 textcoords="offset points",
                 fontsize=7,
                 color=INK,
             )
+
+
+def pareto_overview(means: MeanFacts, *, prefix: str) -> list[CaptionedFigure]:
+    """Return accuracy against ECE of all methods of a family; nothing for fewer than two."""
+    values, words = [], []
+    for variant in means.variants:
+        accuracy, ece = (means.numbers[variant, m, MEAN].value for m in ("accuracy", "ece"))
+        # a chosen λ lies among the others
+        if variant.derived != "chosen" and accuracy is not None and ece is not None:
+            values.append((variant.look, accuracy, ece))
+            words.append(f"{variant.title} {100 * accuracy:.1f} % and {100 * ece:.1f} %")
+    if len(values) < 2:
+        return []
+    title = f"Accuracy and ECE, {family_title(means.family).lower()}"
+    overview = captioned(
+        f"{prefix}pareto-{means.family}",
+        title,
+        caption=f"Means over data sets, {means.condition.size_text(means.sets)}. Right and low is "
+        "better. Filled points with a rim are beaten by no other point in both; joined points are "
+        "one method under growing λ.",
+        alternative=f"Accuracy and ECE: {'; '.join(words)}.",
+        figure=pareto_figure(trade_offs(values), title=title)[0],
+    )
+    return [overview]

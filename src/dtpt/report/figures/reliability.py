@@ -1,20 +1,53 @@
-"""The reliability diagram: accuracy against confidence, with how many samples stand behind it.
+"""Reliability diagrams, confidence before and after tuning, risk against coverage."""
 
-Readable without colour: accuracy is a filled bar, the gap to perfect calibration a hatched one with
-a dashed outline, and the histogram below shows which bars rest on few samples.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dtpt.metrics import CalibratedBand, ReliabilityBins
-from dtpt.report.figures.style import BLUE, GREY, INK, ORANGE, add_legend, new_figure, tidy
+from dtpt.metrics import (
+    CalibratedBand,
+    ReliabilityBins,
+    RiskCoverageCurve,
+    calibrated_band,
+    reliability_bins,
+    risk_coverage_curve,
+)
+from dtpt.report.derived import shown_variants
+from dtpt.report.facts import FamilyFacts, pooled_methods
+from dtpt.report.figures import CaptionedFigure, captioned
+from dtpt.report.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    LookKey,
+    add_legend,
+    looks_for,
+    new_figure,
+    tidy,
+)
+from dtpt.report.load import CellRows, Condition, Variant, set_title
+from dtpt.runs.exports import safe_name
+
+MOST_POOLED_PANELS = 8
+MOST_PANELS = 6  # diagrams of one data set side by side
+CURVE_POINTS = 200  # drawn per curve; more cannot be seen and only make files large
+MARKS = 250  # drawn per panel, evenly spaced in the input; the caption gives the number of all
+CHOICE_NOTE = (
+    " Where a method was run with several λ, the one is drawn that the other data sets of the "
+    "family choose (lowest negative log-likelihood)."
+)
 
 AxesPair = tuple[Axes, Axes]
+FloatArray = npt.NDArray[np.float64]
+Shift = tuple[str, FloatArray, FloatArray, npt.NDArray[np.bool_]]
+"""Heading, confidence before and after tuning, whether the prediction after is right."""
+Panel = TypeVar("Panel")
 
 
 def reliability_diagram(
@@ -30,11 +63,7 @@ def reliability_diagram(
         band: what `dtpt.metrics.calibrated_band` returns for the same bins: where the accuracy of a
             perfectly calibrated model would lie; bars that end inside are explained by chance.
 
-    Returns:
-        The figure and its two axes, diagram and histogram.
-
     Example:
-        >>> from dtpt.metrics import reliability_bins
         >>> figure, axes = reliability_diagram(reliability_bins([0.9, 0.6], [True, False]))
         >>> len(axes)
         2
@@ -52,22 +81,10 @@ def reliability_diagram(
 
 
 def reliability_row(
-    panels: Sequence[tuple[str, ReliabilityBins]],
-    *,
-    title: str = "",
-    bands: Sequence[CalibratedBand] = (),
+    panels: Sequence[tuple[str, ReliabilityBins]], *, bands: Sequence[CalibratedBand] = ()
 ) -> tuple[Figure, list[AxesPair]]:
-    """Draw the diagrams of several methods side by side on common axes.
-
-    Args:
-        panels: (heading, bins) of each method.
-        title: shown above all; empty for none.
-        bands: for each method where a perfectly calibrated model would lie, or nothing.
-
-    Returns:
-        The figure and its (diagram, histogram) pairs, in the order given.
-    """
-    figure = new_figure(max(2.05 * len(panels) + 0.3, 2.6), 3.6, top=0.62 if title else 0.34)
+    """Draw the diagrams of several methods side by side on common axes, each under its heading."""
+    figure = new_figure(max(2.05 * len(panels) + 0.3, 2.6), 3.6)
     grid = figure.subplots(
         2,
         len(panels),
@@ -81,12 +98,10 @@ def reliability_row(
     for column, ((heading, bins), (upper, lower)) in enumerate(zip(panels, pairs, strict=True)):
         _draw_pair(upper, lower, bins=bins, title=heading)
         upper.set_ylabel("" if column else "accuracy")
-        lower.set_ylabel("" if column else "share")
+        lower.set_ylabel("" if column else "fraction")
         if bands:
             _draw_band(upper, bins, band=bands[column])
     add_legend(pairs[0][0], loc="upper left")
-    if title:
-        figure.suptitle(title, fontsize=10, color=INK)
     return figure, pairs
 
 
@@ -165,5 +180,216 @@ def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
     accuracy = float(np.nansum(bins.count * np.nan_to_num(bins.accuracy)) / total)
     axes.axvline(mean_confidence, color=ORANGE, linestyle="--", label="mean confidence")
     axes.axvline(accuracy, color=BLUE, linestyle="-", label="accuracy")
-    axes.set(xlabel="confidence", ylabel=f"share of {total:,}")
+    axes.set(xlabel="confidence", ylabel=f"fraction of {total:,}")
     axes.yaxis.set_major_locator(MaxNLocator(2))
+
+
+def confidence_shift(panels: Sequence[Shift]) -> tuple[Figure, list[Axes]]:
+    """Draw confidence before (x) and after tuning (y); right predictions are dots, wrong crosses."""
+    figure = new_figure(max(2.2 * len(panels) + 0.2, 2.7), 2.9, top=0.52)
+    row = figure.subplots(
+        1, len(panels), sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12}
+    )[0]
+    for axes, (heading, before, after, correct) in zip(row, panels, strict=True):
+        chosen = np.unique(np.linspace(0, len(before) - 1, MARKS).astype(int))
+        _scatter(axes, before=before[chosen], after=after[chosen], correct=correct[chosen])
+        change = f"{100 * float((after - before).mean()):+.1f}".replace("-", "−")
+        axes.set_title(f"{heading}\nmean change {change} points")
+        tidy(axes, grid="both")
+    row[0].set_ylabel("confidence after tuning")
+    add_legend(row[0], loc="upper left")
+    figure.supxlabel("confidence of the untuned prompt", fontsize=9, color=INK)
+    return figure, list(row)
+
+
+def _scatter(
+    axes: Axes, *, before: FloatArray, after: FloatArray, correct: npt.NDArray[np.bool_]
+) -> None:
+    axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0)
+    for wanted, colour, marker, text in (
+        (True, BLUE, "o", "right"),
+        (False, ORANGE, "x", "wrong"),
+    ):
+        mask = correct == wanted
+        axes.plot(
+            before[mask],
+            after[mask],
+            linestyle="none",
+            marker=marker,
+            markersize=2.6,
+            markerfacecolor="none",
+            markeredgewidth=0.7,
+            color=colour,
+            label=text,
+        )
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+
+
+def risk_coverage_figure(
+    curves: Sequence[tuple[LookKey, str, RiskCoverageCurve]],
+) -> tuple[Figure, Axes]:
+    """Draw error rate against coverage, one (look, legend text, curve) per method."""
+    figure = new_figure(4.6, 3.4, top=0.14)
+    axes = figure.subplots()
+    looks = looks_for(key for key, _, _ in curves)
+    for key, text, curve in curves:
+        chosen = np.unique(np.linspace(0, len(curve.risk) - 1, CURVE_POINTS).astype(int))
+        look = looks[key]
+        axes.plot(
+            curve.coverage[chosen],
+            curve.risk[chosen],
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=1.6,
+            marker=look.marker,
+            markersize=4.5,
+            markevery=max(len(chosen) // 8, 1),
+            label=text,
+        )
+    axes.set(xlim=(0, 1), xlabel="coverage (fraction of images answered)", ylabel="error rate")
+    axes.set_ylim(bottom=0)
+    tidy(axes, grid="both")
+    add_legend(axes)
+    return figure, axes
+
+
+def pooled_reliability(
+    condition: Condition, facts: FamilyFacts, *, key: str, variants: Sequence[Variant] = ()
+) -> CaptionedFigure:
+    """Return the reliability of methods on all images of a family, with the calibrated band.
+
+    Args:
+        condition: of the facts.
+        facts: the methods of a family on the same images.
+        key: name for files.
+        variants: which; each method once when not given, at most eight.
+    """
+    chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
+    pooled = pooled_methods(condition, facts.family)
+    panels, bands = [], []
+    for variant in chosen:
+        seed = pooled[variant].seeds[0]
+        title = variant.title.partition(" (λ leave")[0].partition(" (leave")[0]
+        panels.append((title, reliability_bins(seed.confidence, seed.correct)))
+        bands.append(calibrated_band(seed.confidence))
+    which = ", first seed" if facts.seeds > 1 else ""
+    words = "; ".join(_pooled_words(facts, variant) for variant in chosen)
+    return captioned(
+        key,
+        f"Accuracy against confidence of each method: {facts.title.lower()}",
+        caption=f"{facts.size} in 20 bins of confidence{which}. Bars: accuracy. Hatched: distance "
+        "to the mean confidence of the bin, above the bar where the method is overconfident. "
+        "Brackets: where 90 % of perfectly calibrated models would end. Below: the fraction of "
+        "images in each bin.",
+        alternative=f"{words}.",
+        figure=reliability_row(panels, bands=bands)[0],
+        panels=[
+            reliability_row([panel], bands=[band])[0]
+            for panel, band in zip(panels, bands, strict=True)
+        ],
+    )
+
+
+def _pooled_words(facts: FamilyFacts, variant: Variant) -> str:
+    accuracy, gap, ece = (100 * facts.value(variant, m) for m in ("accuracy", "signed_gap", "ece"))
+    return (
+        f"{variant.title}: accuracy {accuracy:.1f} %, confidence {gap:+.1f} points away from it, "
+        f"ECE {ece:.1f} %"
+    )
+
+
+def dataset_figures(condition: Condition, *, prefix: str) -> Iterator[CaptionedFigure]:
+    """Yield reliability, risk and confidence of every data set; all but a family's first folded."""
+    first = {condition.sets_of(family)[0] for family in condition.families}
+    for name in condition.datasets:
+        cells = {
+            variant: condition.cells[name, variant, condition.seeds[0]]
+            for variant in shown_variants(condition, name)[:MOST_PANELS]
+        }
+        if cells:
+            topic = "" if name in first else set_title(name)
+            yield from _of_set(condition, name, cells=cells, prefix=prefix, topic=topic)
+
+
+def _of_set(
+    condition: Condition, name: str, *, cells: dict[Variant, CellRows], prefix: str, topic: str
+) -> Iterator[CaptionedFigure]:
+    key, title = prefix + safe_name(name), set_title(name)
+    size = f"{condition.size_text([name])}, seed {condition.seeds[0]}"
+    bins = [
+        (v.title, reliability_bins(c.column("confidence"), c.column("correct")))
+        for v, c in cells.items()
+    ]
+    several = len(condition.stored_variants([name])) > len(cells)
+    yield captioned(
+        f"{key}-reliability",
+        f"Reliability, {title}",
+        caption=f"Above: accuracy in 20 bins of confidence ({size}); hatched is the gap to the "
+        "mean confidence of the bin. Below: fraction of images in each bin, with mean confidence "
+        f"(dashed) and accuracy (solid).{CHOICE_NOTE if several else ''}",
+        alternative=_listed(cells, _reliability_words),
+        figure=reliability_row(bins)[0],
+        panels=_alone(bins, reliability_row),
+        topic=topic,
+    )
+    curves = [
+        (v.look, v.title, risk_coverage_curve(c.column("confidence"), c.column("correct")))
+        for v, c in cells.items()
+    ]
+    yield captioned(
+        f"{key}-risk",
+        f"Risk and coverage, {title}",
+        caption="Error rate when only the most confident images are answered; lower is better "
+        f"({size}).",
+        alternative="; ".join(f"{text}: AURC {1000 * curve.aurc:.1f}" for _, text, curve in curves)
+        + " (×10³).",
+        figure=risk_coverage_figure(curves)[0],
+        topic=topic,
+    )
+    tuned = {v: c for v, c in cells.items() if v.method != "zero-shot" and _has_untuned(c)}
+    if tuned:
+        shifts = [_shift(variant, cell) for variant, cell in tuned.items()]
+        yield captioned(
+            f"{key}-confidence",
+            f"Confidence before and after tuning, {title}",
+            caption=f"Each mark is an image (at most {MARKS} are drawn of {size}); above the "
+            "diagonal tuning raised the confidence. Circles are right predictions, crosses wrong "
+            "ones.",
+            alternative=_listed(tuned, _shift_words),
+            figure=confidence_shift(shifts)[0],
+            panels=_alone(shifts, confidence_shift),
+            topic=topic,
+        )
+
+
+def _alone(
+    panels: Sequence[Panel], draw: Callable[[list[Panel]], tuple[Figure, object]]
+) -> list[Figure]:
+    return [draw([panel])[0] for panel in panels]
+
+
+def _listed(cells: dict[Variant, CellRows], words: Callable[[CellRows], str]) -> str:
+    return "; ".join(f"{variant.title}: {words(cell)}" for variant, cell in cells.items()) + "."
+
+
+def _reliability_words(cell: CellRows) -> str:
+    return (
+        f"accuracy {100 * cell.column('correct').mean():.1f} %, mean confidence "
+        f"{100 * cell.column('confidence').mean():.1f} %, ECE {100 * cell.metric('ece'):.1f} %"
+    )
+
+
+def _has_untuned(cell: CellRows) -> bool:
+    return bool((cell.column("zero_shot_confidence") >= 0).all())
+
+
+def _shift(variant: Variant, cell: CellRows) -> Shift:
+    before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
+    return variant.title, before, after, cell.column("correct")
+
+
+def _shift_words(cell: CellRows) -> str:
+    before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
+    return f"mean confidence {100 * before.mean():.1f} % before, {100 * after.mean():.1f} % after"

@@ -1,25 +1,30 @@
-"""One figure for each study of `dtpt analyze`: the dial, the controls, the basis.
+"""One figure for each study of `dtpt analyze`, and calibration targets against what is reached.
 
-Every figure has one panel per family of data sets, one below the other, so that it can be read on a
-phone. Bands are 95 % intervals over draws of the pictures.
+A figure of a study has one panel per family of data sets, one below the other, so that it can be
+read on a phone. Bands are 95 % confidence intervals over images.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis.basis_study import BasisStudy, FamilyBases
 from dtpt.analysis.control_study import ControlStudy, FamilyControls
 from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
-from dtpt.metrics import Estimate
+from dtpt.calibration import Judged, Splits
+from dtpt.methods import method_title
+from dtpt.metrics import Estimate, risk_coverage_curve
+from dtpt.report.figures.reliability import risk_coverage_figure
 from dtpt.report.figures.style import (
     GOLD,
     GREY,
     INK,
     ORANGE,
     PURPLE,
+    LookKey,
     add_legend_beside,
     looks_for,
     new_figure,
@@ -40,7 +45,7 @@ Family = TypeVar("Family", FamilyViews, FamilyControls, FamilyBases)
 
 
 def dial_figure(study: ViewStudy) -> Figure:
-    """Draw the signed gap over the share of views from which the answer is read."""
+    """Draw the signed gap over the fraction of views from which the prediction is read."""
     return _panels(study.families, _draw_dial, labels=("views read out (%)", GAP))
 
 
@@ -116,9 +121,60 @@ def _panels(
     figure.subplots_adjust(hspace=0.4)
     for axes, family in zip(column, families, strict=True):
         draw(axes, family)
-        count = sum(pictures for _, pictures in family.sets)
+        count = sum(images for _, images in family.sets)
         axes.set(xlabel=labels[0], ylabel=labels[1])
-        axes.set_title(f"{family.family}, {count:,} pictures")
+        axes.set_title(f"{family.family}, {count:,} images")
         tidy(axes, grid="both")
     add_legend_beside(figure, column[0])
     return figure
+
+
+def coverage_figure(
+    checked: Sequence[tuple[LookKey, Splits]],
+) -> tuple[Figure, tuple[Axes, Axes, Axes]]:
+    """Draw, by method, coverage, how often errors meet their target, and images answered.
+
+    A mark is one (method, λ) on one data set, all with the same targets. The faint line behind a
+    coverage spans nine of ten splits.
+    """
+    variants = list(dict.fromkeys(key for key, _ in checked))
+    looks, levels = looks_for(variants), checked[0][1].levels
+    figure = new_figure(8.2, 0.9 + 0.42 * len(variants), left=1.75, top=0.36)
+    left, middle, right = figure.subplots(1, 3, sharey=True)
+    for index, (key, splits) in enumerate(checked):
+        own = [i for i, (other, _) in enumerate(checked) if other == key]
+        height = variants.index(key) + 0.5 * (own.index(index) + 0.5) / len(own) - 0.25
+        style = {"marker": looks[key].marker, "color": looks[key].colour, "markersize": 5}
+        low, high = np.quantile(splits.coverage, [0.05, 0.95])
+        left.plot([100 * low, 100 * high], [height] * 2, color=GREY, linewidth=0.7)
+        left.plot([100 * splits.coverage.mean()], [height], **style)
+        middle.plot([100 * splits.kept], [height], **style)
+        right.plot([100 * splits.answered.mean()], [height], **style)
+    left.axvline(100 * levels.coverage, color=INK, linewidth=0.9, linestyle="--")
+    middle.axvline(100 * levels.confidence, color=INK, linewidth=0.9, linestyle="--")
+    left.set(xlabel="sets with the true class (%)", title="coverage")
+    middle.set(xlabel=f"splits with at most {100 * levels.error:g} % errors (%)", title="errors")
+    right.set(xlabel="images answered (%)", title="answers")
+    left.set_yticks(range(len(variants)), [method_title(*key) for key in variants])
+    left.invert_yaxis()
+    for axes in (left, middle, right):
+        tidy(axes, grid="x")
+    return figure, (left, middle, right)
+
+
+def selective_risk_figure(
+    judged: Sequence[tuple[LookKey, str, Judged]], *, error: float
+) -> tuple[Figure, Axes]:
+    """Draw error rate against coverage, the target error, and a ring where each threshold stops."""
+    curves = [
+        (key, text, risk_coverage_curve(found.confidence, ~found.wrong))
+        for key, text, found in judged
+    ]
+    figure, axes = risk_coverage_figure(curves)
+    axes.axhline(error, color=INK, linewidth=0.9, linestyle="--")
+    looks = looks_for(key for key, _, _ in judged)
+    for key, _, found in judged:
+        if found.answered.any():
+            point = [found.share_answered], [found.error]
+            axes.plot(*point, "o", markersize=9, fillstyle="none", color=looks[key].colour)
+    return figure, axes

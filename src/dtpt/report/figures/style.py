@@ -1,8 +1,7 @@
-"""The one style of all figures: colours, dashes, markers, hatches, and how axes look.
+"""The style of all figures: colours, dashes, markers, hatches, axes.
 
-The colours are of middle lightness, so that they stand out on white paper and on a dark screen;
-neighbours differ in lightness too. `INK` and `RULE` are replaced by the page's own colours when a
-figure is put into HTML.
+The colours are of middle lightness, to be visible on white paper and on a dark screen; neighbours
+differ in lightness too. A page replaces `INK` and `RULE` by its own colours.
 """
 
 import itertools
@@ -21,14 +20,14 @@ RULE = "#c6cbd2"
 PAPER = "#ffffff"
 BLUE = "#2c7fb8"
 ORANGE = "#d9612b"
-GREEN = "#2f9e77"
 PURPLE = "#a5609b"
 GOLD = "#c2951a"
 GREY = "#85898f"
+LEGEND_WIDTH = 1.45  # inches
 
-Variant = tuple[str, float | None]
+LookKey = tuple[str, float | None]
 """A method and its λ."""
-Place = Literal["best", "upper left", "upper right", "lower right"]
+Corner = Literal["best", "upper left", "upper right", "lower right"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8"
 _SHADES = (0.45, -0.4, 0.7, -0.65, 0.25, -0.2)  # towards white above 0, towards black below
 
 
-def looks_for(variants: Iterable[tuple[str, float | None]]) -> dict[Variant, Series]:
+def looks_for(variants: Iterable[LookKey]) -> dict[LookKey, Series]:
     """Return a look for every (method, λ), no two alike as long as there are enough.
 
     Methods differ in colour, marker, dash and hatch. Variants of one method (other weights, other
@@ -70,14 +69,15 @@ def looks_for(variants: Iterable[tuple[str, float | None]]) -> dict[Variant, Ser
         >>> len({(look.colour, look.marker) for look in looks.values()})
         3
     """
-    found = list(dict.fromkeys(variants))
-    groups: dict[str, list[Variant]] = {}
-    for variant in found:
+    wanted = list(dict.fromkeys(variants))
+    groups: dict[str, list[LookKey]] = {}
+    for variant in wanted:
         groups.setdefault(_stem(variant[0]), []).append(variant)
     unknown = [stem for stem in groups if not method_look(stem).colour]
     own = {stem: _own_look(stem, unknown) for stem in groups}
     taken = {look.marker for look in own.values()}
-    spare = itertools.cycle([marker for marker in _MARKERS if marker not in taken])
+    free = [marker for marker in _MARKERS if marker not in taken]
+    spare = itertools.cycle(free or _MARKERS)  # many methods take all of them
     looks = {}
     for stem, members in groups.items():
         first, *others = sorted(members, key=lambda v: (v[0], v[1] or 0.0))
@@ -85,7 +85,7 @@ def looks_for(variants: Iterable[tuple[str, float | None]]) -> dict[Variant, Ser
         for other, shade in zip(others, itertools.cycle(_SHADES), strict=False):
             colour = _shaded(own[stem].colour, shade)
             looks[other] = replace(own[stem], colour=colour, marker=next(spare))
-    return {variant: looks[variant] for variant in found}
+    return {variant: looks[variant] for variant in wanted}
 
 
 def _stem(method: str) -> str:
@@ -150,25 +150,22 @@ def tidy(axes: Axes, *, grid: str = "y") -> None:
         axes.yaxis.grid(True, color=RULE, linewidth=0.6)
 
 
-def add_legend(axes: Axes, *, loc: Place = "best", columns: int = 1) -> None:
+def add_legend(axes: Axes, *, loc: Corner = "best") -> None:
     """Add a legend without frame in the style's ink."""
-    found = axes.legend(loc=loc, ncols=columns, frameon=False, fontsize=8, handlelength=2.4)
-    for text in found.get_texts():
-        text.set_color(INK)
+    axes.legend(loc=loc, frameon=False, fontsize=8, handlelength=2.4, labelcolor=INK)
 
 
-def add_legend_beside(figure: Figure, axes: Axes, *, room: float = 1.45) -> None:
-    """Widen the figure by `room` inches and put the legend there, where it covers no point."""
+def add_legend_beside(figure: Figure, axes: Axes) -> None:
+    """Widen the figure and put the legend there, where it covers no point."""
     width, height = figure.get_size_inches()
-    margins, share = figure.subplotpars, width / (width + room)
-    figure.set_size_inches(width + room, height)
-    figure.subplots_adjust(left=margins.left * share, right=margins.right * share)
-    found = axes.legend(
+    margins, ratio = figure.subplotpars, width / (width + LEGEND_WIDTH)
+    figure.set_size_inches(width + LEGEND_WIDTH, height)
+    figure.subplots_adjust(left=margins.left * ratio, right=margins.right * ratio)
+    axes.legend(
         loc="center left",
         bbox_to_anchor=(1.01, 0.5),
         frameon=False,
         fontsize=8,
         handlelength=2.4,
+        labelcolor=INK,
     )
-    for text in found.get_texts():
-        text.set_color(INK)

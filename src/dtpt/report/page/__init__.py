@@ -1,6 +1,223 @@
-"""The report for people: one HTML page and a Markdown card, from templates."""
+"""The report for people: one self-contained HTML page and a Markdown card, from templates.
 
-from dtpt.report.page.card import run_card
-from dtpt.report.page.render import render_page
+The page opens from disk, needs no network and sends nothing. The templates escape whatever is
+printed in them. A content security policy allows only what is inside the page: its style, the
+images as data URIs and the one script, which is named by its hash.
+"""
 
-__all__ = ["render_page", "run_card"]
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dtpt.analysis.tables import analysis_tables
+from dtpt.data import family_title
+from dtpt.metrics import metrics_with
+from dtpt.report.compose import Report
+from dtpt.report.figures import CaptionedFigure, inline_svg, svg_size
+from dtpt.report.load import Condition, Loaded, set_title
+from dtpt.tables import Table, escape_markdown, html, markdown, text_table
+
+LIMITS = (
+    "Confidence is only as meaningful as the class list: an image of none of the classes still "
+    "gets a prediction, often a confident one.",
+    "Calibration was measured on these data sets; on other data it may be better or worse.",
+    "The prompt is tuned anew for every image: predictions do not depend on their order, and "
+    "nothing is learnt from one image for the next.",
+    "MCE rests on the worst bin, which may hold very few images.",
+)
+
+
+def render_page(report: Report) -> str:
+    """Return the whole page as HTML."""
+    script, style = (
+        (files("dtpt.report.page") / name).read_text("utf-8") for name in ("page.js", "page.css")
+    )
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    made = _environment(autoescape=True)
+    made.filters |= {
+        "groups_by": _groups_by,
+        "html": lambda table: Markup(html(table)),  # noqa: S704 - escaped by `html`
+        "inline": _inline,
+        "percent": lambda fraction: f"{100 * fraction:.1f} %",
+        "set_title": set_title,
+        "unbroken": _unbroken,
+        "width": lambda figure: svg_size(figure.svg)[0],
+    }
+    return made.get_template("page.html").render(
+        report=report,
+        sections=_sections(report),
+        metrics=metrics_with("paper"),
+        analysis_tables=list(analysis_tables(report.analysis)) if report.analysis else [],
+        policy=Markup(policy),  # noqa: S704 - our own words
+        script=Markup(script),  # noqa: S704 - a file of the package
+        style=Markup(style),  # noqa: S704 - a file of the package
+    )
+
+
+def run_card(report: Report) -> str:
+    """Return the card: what was evaluated, how well, and with which limits, in Markdown."""
+    made = _environment(
+        autoescape=False,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, _Ready) else escape_markdown(str(value)),
+    )
+    made.filters |= {
+        "code": _code,
+        "markdown": lambda table: _Ready(markdown(table)),
+    }
+    text = made.get_template("card.md").render(report=report, LIMITS=LIMITS)
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+class _Ready(str):
+    """Markdown that is finished: not escaped again."""
+
+    __slots__ = ()
+
+
+def _environment(**options: Any) -> Environment:
+    made = Environment(  # noqa: S701 - the card is escaped by `finalize`
+        loader=PackageLoader("dtpt.report.page"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    made.filters |= {
+        "condition_facts": condition_facts,
+        "dataset_table": dataset_table,
+        "environment_facts": environment_facts,
+    }
+    return made
+
+
+def _sections(report: Report) -> dict[str, str]:
+    """Return the headings by anchor, of all sections that have content."""
+    parts = report.parts
+    headings = {
+        "reliability": ("Reliability", any(part.reliability for part in parts)),
+        "results": ("Results", True),
+        "recorded": ("Recorded run", report.record is not None),
+        "coverage": ("Coverage", any(part.coverage.tables for part in parts)),
+        "sets": ("Per data set", True),
+        "figures": ("Figures", bool(report.figures)),
+        "analysis": ("Analysis", report.analysis is not None),
+        "mistakes": ("Confident mistakes", any(part.mistakes for part in parts)),
+        "reading": ("How to read the numbers", True),
+        "run": ("Settings", True),
+        "commands": ("Commands", True),
+    }
+    return {key: heading for key, (heading, is_there) in headings.items() if is_there}
+
+
+def _inline(figure: CaptionedFigure, name: str) -> list[Markup]:
+    """Return the markup of a figure, part by part; its words are escaped by `inline_svg`."""
+    return [
+        Markup(  # noqa: S704 - drawn by us
+            inline_svg(
+                svg,
+                name=f"{name}p{index}" if index else name,
+                title=figure.title,
+                description="Described with the first part." if index else figure.alternative,
+            )
+        )
+        for index, svg in enumerate(figure.parts)
+    ]
+
+
+def _groups_by(items: Iterable[Any], attribute: str) -> list[tuple[str, list[Any]]]:
+    """Group items by an attribute, in order of appearance (Jinja's own filter sorts)."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, attribute), []).append(item)
+    return list(groups.items())
+
+
+def _unbroken(text: str) -> str:
+    """Keep numbers with their % and points, λ with its value and method names on one line."""
+    for together in (" %", "λ = ", " points"):
+        text = text.replace(together, together.replace(" ", "\u00a0"))
+    return text.replace("-TPT", "\u2011TPT")
+
+
+def _code(commands: Sequence[str]) -> _Ready:
+    """Return commands as a block whose fence is longer than any run of backticks inside."""
+    text = "\n".join(commands)
+    longest = max((len(found) for found in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return _Ready(f"{fence}sh\n{text}\n{fence}")
+
+
+def condition_facts(condition: Condition) -> list[tuple[str, str]]:
+    """Return (name, value) pairs: what one condition evaluates and how."""
+    entries, tuning = condition.datasets.values(), condition.tuning
+    prompt = f"“{condition.template}”" + (" and a trained context" if condition.context else "")
+    size = condition.size_text(condition.datasets)
+    views = dict.fromkeys(str(entry.views.get("count", "?")) for entry in entries)
+    return [
+        ("Model", condition.model),
+        ("Weights (sha256)", condition.fingerprint[:16]),
+        ("Precision", condition.precision),
+        ("Prompt", prompt),
+        ("Methods", ", ".join(variant.title for variant in condition.stored_variants())),
+        ("Seeds", ", ".join(str(seed) for seed in condition.seeds)),
+        ("Images", f"{size} in {_counted(len(entries), 'data set')}"),
+        ("Views per image", ", ".join(views)),
+        (
+            "Tuning",
+            f"{_counted(tuning.get('steps'), 'AdamW step')}, "
+            f"learning rate {tuning.get('learning_rate')}, "
+            f"ρ = {tuning.get('rho')}, entropy {tuning.get('entropy')}",
+        ),
+    ]
+
+
+def _counted(number: object, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def dataset_table(condition: Condition) -> Table:
+    """Return a line per data set."""
+    return text_table(
+        "",
+        ("Data set", "Family", "Classes", "Images", "Views", "Fingerprint"),
+        rows=[
+            (
+                set_title(name),
+                family_title(entry.family),
+                f"{entry.classes:,}",
+                condition.size_text([name]).removesuffix(" images"),
+                f"{entry.views.get('count', '?')}{' with AugMix' * bool(entry.views.get('augmix'))}",
+                entry.fingerprint[:12],
+            )
+            for name, entry in condition.datasets.items()
+        ],
+    )
+
+
+def environment_facts(loaded: Loaded) -> list[tuple[str, str]]:
+    """Return where, when and how long the runs were computed."""
+    sessions = [session for source in loaded.sources for session in source.sessions]
+    seconds = sum(session.get("seconds") or 0.0 for session in sessions)
+    started = sorted(str(session["started"]) for session in sessions)
+    facts = [
+        ("Stores", ", ".join(str(source.path) for source in loaded.sources)),
+        ("First started", started[0] if started else "not recorded"),
+        ("Time", f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}"),
+    ]
+    known: dict[str, dict[str, None]] = {}
+    for session in sessions:
+        environment = session.get("environment")
+        for name, value in (environment if isinstance(environment, dict) else {}).items():
+            known.setdefault(name, {})[str(value)] = None
+    return facts + [(name.replace("_", " "), ", ".join(values)) for name, values in known.items()]

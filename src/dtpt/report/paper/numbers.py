@@ -1,38 +1,40 @@
-"""The paper's own numbers, as data: what a reproduction stands beside.
+"""The paper's numbers: lookup, whether a run is comparable, and the noise floor of its ECEs.
 
-`tables.json` holds every printed table in the paper's units (percent, AURC times 1000). One
-block is a printing error and is marked as such here, so that nobody takes it for a target.
+`tables.json` holds every printed table in the paper's units (percent, AURC times 1000). One block
+is a printing error and is marked as an erratum, so that it is no target.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
-Family = Literal["fine-grained", "natural-shifts"]
+import numpy as np
+
+from dtpt.methods import PAPER_METHODS, method_title
+from dtpt.metrics import Metric, calibrated_ece
+from dtpt.report.load import Condition, Variant, set_title
+from dtpt.tables import Table, text_table
+
 Init = Literal["photo", "picture", "coop"]
 
 BACKBONES = ("ViT-B-16/openai", "RN50/openai")
-# spellings of the two backbones that mean OpenAI's weights
-_SPELLINGS = {"ViT-B/16": BACKBONES[0], "RN50": BACKBONES[1]}
+SPELLINGS = {"ViT-B/16": BACKBONES[0], "RN50": BACKBONES[1]}  # that mean OpenAI's weights
+TOLERANCE = 3.0  # of the paper's standard deviations
+ROUNDING = 0.005  # the paper prints two decimals
+CONCENTRATIONS = (1.0, 2.0, 5.0)  # of the assumed confidences
 
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """One printed number, in the paper's units.
-
-    Attributes:
-        value: As printed.
-        std: The paper's ± (its definition is not given); None where none is printed.
-        table: Which table, `table1` to `table7`.
-        erratum: Why the number is no target; empty for all but the erroneous block.
-    """
+    """One printed number, in the paper's units."""
 
     value: float
-    std: float | None
-    table: str
-    erratum: str = ""
+    std: float | None  # the paper's ±, whose definition is not given
+    table: str  # `table1` to `table7`
+    erratum: str = ""  # why the number is no target
 
 
 @lru_cache(maxsize=1)
@@ -45,15 +47,12 @@ def paper_data() -> dict[str, Any]:
 
 def backbone_of(model: str) -> str | None:
     """Return the paper's backbone that a model name means, None for any other model."""
-    name = _SPELLINGS.get(model, model)
+    name = SPELLINGS.get(model, model)
     return name if name in BACKBONES else None
 
 
 def init_of(template: str, context: str | None) -> Init | None:
-    """Return which of the paper's prompt initialisations a run used, None for another.
-
-    Any trained context counts as CoOp's: which file it was is for the reader to know.
-    """
+    """Return which of the paper's prompt initialisations a run used; any context is CoOp's."""
     if context is not None:
         return "coop"
     known: dict[str, Init] = {"a photo of a {}.": "photo", "a picture of a {}.": "picture"}
@@ -61,7 +60,7 @@ def init_of(template: str, context: str | None) -> Init | None:
 
 
 def is_paper_lambda(method: str, lambda_: float | None, *, family: str) -> bool:
-    """Tell whether a weight is one with which the paper's row may have been computed.
+    """Return whether the paper's row may have been computed with a λ.
 
     The paper states λ for D-TPT only; for C-TPT and O-TPT their authors' values are accepted.
     """
@@ -70,7 +69,7 @@ def is_paper_lambda(method: str, lambda_: float | None, *, family: str) -> bool:
 
 
 def paper_images(dataset: str) -> int | None:
-    """Return how many test images the paper used, None for a set it has not."""
+    """Return how many test images the paper used, None for a set it does not have."""
     count: int | None = paper_data()["images"].get(dataset)
     return count
 
@@ -78,17 +77,9 @@ def paper_images(dataset: str) -> int | None:
 def paper_number(backbone: str, dataset: str, *, method: str, metric: str) -> PaperNumber | None:
     """Look up one cell of the tables per data set (4 to 7).
 
-    Args:
-        backbone: A model name, `ViT-B-16/openai` or `RN50/openai`.
-        dataset: Our name of the set (`dtd`).
-        method: `zero-shot`, `tpt`, `c-tpt`, `o-tpt` or `d-tpt`.
-        metric: `accuracy`, `ece`, `aece`, `mce` or `aurc`.
-
     Example:
         >>> paper_number("ViT-B-16/openai", "dtd", method="d-tpt", metric="ece").value
         5.2
-        >>> paper_number("ViT-B-16/openai", "imagenet_a", method="tpt", metric="aurc").erratum[:3]
-        'All'
     """
     known = backbone_of(backbone)
     for name, table in paper_data()["tables"].items():
@@ -98,6 +89,13 @@ def paper_number(backbone: str, dataset: str, *, method: str, metric: str) -> Pa
         if value is not None:
             return PaperNumber(value, None, name, _erratum(name, metric))
     return None
+
+
+def _erratum(table: str, metric: str) -> str:
+    for entry in paper_data()["errata"]:
+        if entry["table"] == table and entry["metric"] == metric:
+            return str(entry["fact"])
+    return ""
 
 
 def paper_mean(
@@ -119,8 +117,141 @@ def paper_mean(
     return None
 
 
-def _erratum(table: str, metric: str) -> str:
-    for entry in paper_data()["errata"]:
-        if entry["table"] == table and entry["metric"] == metric:
-            return str(entry["fact"])
-    return ""
+@dataclass(frozen=True)
+class PaperDifference:
+    """A number beside the paper's, in the paper's units."""
+
+    value: float  # the paper's number
+    std: float | None
+    difference: float | None  # ours minus the paper's; None for an erratum
+    outside: bool | None  # of three standard deviations; None where the paper gives none
+    table: str
+    erratum: str = ""
+
+
+def beside_paper(
+    condition: Condition, sets: Sequence[str], *, variant: Variant, metric: Metric, value: float
+) -> PaperDifference | None:
+    """Compare a number, a fraction, with the paper's; None where the run is not the paper's.
+
+    One set is compared with tables 4 to 7, a mean over exactly the paper's sets with tables 1 to 3.
+    """
+    init = init_of(condition.template, condition.context)
+    if variant.derived or init is None or not is_comparable(condition, sets, variant=variant):
+        return None
+    model, names = condition.model, {"method": variant.method, "metric": metric.key}
+    if len(sets) == 1:
+        printed = paper_number(model, sets[0], **names) if init == "photo" else None
+    else:
+        family = condition.datasets[sets[0]].family
+        if set(sets) != paper_sets(family):
+            return None
+        printed = paper_mean(model, family, **names, init=init)
+    return _difference(printed, value * metric.factor)
+
+
+def paper_sets(family: str) -> set[str]:
+    """Return the paper's data sets of a family, from its tables per set."""
+    names: set[str] = set()
+    for table in paper_data()["tables"].values():
+        if table["kind"] == "sets" and table["family"] == family:
+            for methods in table["sets"].values():
+                names |= set(methods["zero-shot"]["accuracy"]) - {"mean"}
+    return names
+
+
+def is_comparable(condition: Condition, sets: Sequence[str], *, variant: Variant) -> bool:
+    """Return whether model, tuning, images, views and λ are those of the paper's experiments."""
+    is_tuned_alike = set(condition.unusual) <= {condition.precision}
+    if backbone_of(condition.model) is None or not is_tuned_alike:
+        return False
+    entries = [condition.datasets[name] for name in sets]
+    return all(
+        entry.samples == paper_images(entry.name)
+        and entry.views.get("count") == paper_data()["views"]
+        and is_paper_lambda(variant.method, variant.lambda_, family=entry.family)
+        for entry in entries
+    )
+
+
+def _difference(printed: PaperNumber | None, ours: float) -> PaperDifference | None:
+    if printed is None:
+        return None
+    value, std = printed.value, printed.std
+    if printed.erratum:
+        return PaperDifference(value, std, None, None, printed.table, printed.erratum)
+    difference = ours - value
+    outside = None if std is None else abs(difference) > TOLERANCE * std + ROUNDING
+    return PaperDifference(value, std, difference, outside, printed.table)
+
+
+@dataclass(frozen=True)
+class PaperFloor:
+    """The noise floor of the ECE on one data set of the paper; fractions."""
+
+    dataset: str
+    images: int
+    low: float  # over the assumed confidences
+    high: float
+    deviation: float  # largest standard deviation of the ECE of a calibrated model
+    printed: dict[str, float]  # the paper's ECE by method
+
+
+def paper_floors(backbone: str, datasets: Sequence[str]) -> list[PaperFloor]:
+    """Return the noise floors of those sets for which the paper prints numbers.
+
+    The paper prints no confidences, so they are assumed: drawn from a beta distribution whose mean
+    is the printed accuracy of TPT and whose concentration is 1, 2 or 5. With them and the paper's
+    20 bins the expected ECE of a perfectly calibrated model is exact.
+
+    Example:
+        >>> (floor,) = paper_floors("ViT-B-16/openai", ["dtd"])
+        >>> floor.images, round(100 * floor.low, 1), round(100 * floor.high, 1)
+        (1692, 3.0, 3.5)
+    """
+    return [floor for name in datasets if (floor := _floor(backbone, name)) is not None]
+
+
+def _floor(backbone: str, dataset: str) -> PaperFloor | None:
+    images = paper_images(dataset)
+    accuracy = paper_number(backbone, dataset, method="tpt", metric="accuracy")
+    if images is None or accuracy is None:
+        return None
+    mean = accuracy.value / 100
+    floors = [
+        calibrated_ece(np.random.default_rng(0).beta(c * mean, c * (1 - mean), images))
+        for c in CONCENTRATIONS
+    ]
+    printed = {m: paper_number(backbone, dataset, method=m, metric="ece") for m in PAPER_METHODS}
+    return PaperFloor(
+        dataset=dataset,
+        images=images,
+        low=min(floor.mean for floor in floors),
+        high=max(floor.mean for floor in floors),
+        deviation=max(floor.deviation for floor in floors),
+        printed={method: number.value / 100 for method, number in printed.items() if number},
+    )
+
+
+def floor_table(model: str, floors: Sequence[PaperFloor]) -> Table:
+    """Return the noise floors beside the paper's ECE."""
+    return text_table(
+        f"ECE in the paper and its noise floor (%), {model}",
+        ("Data set", "images", "floor", "±", *map(method_title, PAPER_METHODS)),
+        rows=[
+            (
+                set_title(floor.dataset),
+                f"{floor.images:,}",
+                f"{100 * floor.low:.2f}–{100 * floor.high:.2f}",
+                f"{100 * floor.deviation:.2f}",
+                *(
+                    f"{100 * floor.printed[name]:.2f}" if name in floor.printed else "—"
+                    for name in PAPER_METHODS
+                ),
+            )
+            for floor in floors
+        ],
+        caption="Floor: expected ECE of a perfectly calibrated model with as many images, 20 bins "
+        "and confidences from a beta distribution around TPT's accuracy (concentration 1 to 5); "
+        "±: standard deviation of such an ECE. An ECE near its floor is mostly noise.",
+    )

@@ -1,0 +1,160 @@
+"""`dtpt.compare` and `dtpt compare`: which methods of some runs are significantly different."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dtpt.errors import OptionError, ReportError, short_repr
+from dtpt.files import AnyPath, as_path, printable
+from dtpt.report.derived import with_derived_rows
+from dtpt.report.facts import (
+    Choice,
+    FamilyFacts,
+    Resampling,
+    choices,
+    compare_conditions,
+    seconds_per_image,
+)
+from dtpt.report.load import Condition, load_runs
+from dtpt.report.tables import choice_table, difference_tables, pooled_table
+from dtpt.report.words import Paragraph, verdict_paragraphs
+from dtpt.runs.reading import Run
+from dtpt.tables import Table
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """The methods of some runs, compared by model, prompt and family of data sets."""
+
+    resampling: Resampling
+    conditions: tuple[tuple[Condition, tuple[FamilyFacts, ...]], ...]
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """What the comparisons mean, a paragraph for each family."""
+        return tuple(p.text for c, facts in self.conditions for p in verdict_paragraphs(c, facts))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A dictionary for each model, family, pair and metric, with its confidence interval."""
+        return [
+            {
+                "model": condition.model,
+                "template": condition.template,
+                "family": facts.title,
+                **comparison.to_dict(),
+            }
+            for condition, families in self.conditions
+            for facts in families
+            for comparison in facts.comparisons
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """Return verdicts, values and comparisons as plain data, in fractions."""
+        return {
+            "level": self.resampling.level,
+            "resamples": self.resampling.resamples,
+            "seed": self.resampling.seed,
+            "conditions": [
+                {
+                    "model": condition.model,
+                    "template": condition.template,
+                    "verdicts": [p.text for p in verdict_paragraphs(condition, families)],
+                    "families": [facts.document() for facts in families],
+                }
+                for condition, families in self.conditions
+            ],
+        }
+
+    def sections(self) -> Iterator[tuple[str, tuple[Paragraph, ...], list[Table]]]:
+        """Yield title, verdicts and tables of every condition."""
+        for condition, families in self.conditions:
+            tables = []
+            for facts in families:
+                tables.append(pooled_table(facts, key="pooled"))
+                tables += difference_tables(facts, prefix="pooled")
+            yield condition.title, verdict_paragraphs(condition, families), tables
+
+
+def compare(
+    *runs: Run | AnyPath,
+    against: Sequence[str] = (),
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Comparisons:
+    """Compare the methods of runs, paired by image and pooled over data sets.
+
+    Args:
+        runs: runs, or folders that `evaluate` or `dtpt eval` wrote.
+        against: methods that all others are compared with; by default zero-shot and TPT as far as
+            they were run, else the first method.
+        level: probability that all confidence intervals hold.
+        resamples: bootstrap draws of the images.
+        seed: of the drawing.
+
+    Returns:
+        `verdicts` (sentences), `rows` (a dictionary for each pair and metric: the difference, first
+        minus second, a fraction, with its interval, `significant` and `better`) and `document()`.
+
+    Raises:
+        ReportError: nothing to compare, or a method that no run has.
+        MetricError: an invalid level or number of draws.
+
+    Example:
+        >>> from dtpt.runs.from_python import evaluate
+        >>> run = evaluate("openmoji/food-drink", limit=8, method="zero-shot,mean-views", views=4,
+        ...                output="food", quiet=True)
+        >>> rows = compare(run, against=["zero-shot"], resamples=100).rows
+        >>> rows[0]["first"], rows[0]["second"], rows[0]["metric"], rows[0]["n"]
+        ('mean-views', 'zero-shot', 'accuracy', 8)
+    """
+    is_list = isinstance(against, list | tuple)
+    if not is_list or not all(isinstance(name, str) for name in against):
+        raise OptionError(f"against must be a list of methods, got {short_repr(against)}.")
+    paths = [run.path if isinstance(run, Run) else as_path(run, "run") for run in runs]
+    resampling = Resampling(level=level, resamples=resamples, seed=seed, against=tuple(against))
+    with load_runs(paths) as loaded:
+        conditions = with_derived_rows(loaded).conditions
+    families = compare_conditions(conditions, resampling)
+    return Comparisons(resampling, tuple(zip(conditions, families, strict=True)))
+
+
+@dataclass(frozen=True)
+class MethodChoices:
+    """What every method of a run gives and costs."""
+
+    families: tuple[tuple[str, tuple[Choice, ...]], ...]  # (title, methods)
+    seconds_per_image: float | None  # with all methods and seeds
+
+    @property
+    def tables(self) -> list[Table]:
+        """One table per family."""
+        return [choice_table(title, rows) for title, rows in self.families]
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        methods = [asdict(choice) for _, rows in self.families for choice in rows]
+        return {"seconds_per_image": self.seconds_per_image, "methods": methods}
+
+
+def method_choices(run: Path) -> MethodChoices:
+    """Return what the methods of a run give and cost, pooled by family.
+
+    Raises:
+        ReportError: the run has no two methods to choose from.
+    """
+    with load_runs([run]) as loaded:
+        conditions = with_derived_rows(loaded).conditions
+        seconds = seconds_per_image(loaded.sources)
+    found = []
+    for condition in conditions:
+        for rows in choices(condition, compare_conditions([condition])[0]):
+            found.append((f"{rows[0].family}, {condition.title}", rows))
+    if not found:
+        raise ReportError(
+            f"{printable(run)} has no two methods with all images of the same data sets: there is "
+            "nothing to choose from. Finish `dtpt eval`, or run more methods."
+        )
+    return MethodChoices(tuple(found), seconds)

@@ -1,0 +1,310 @@
+"""A report: everything computed once from the runs, then written as page, card, tables and figures."""
+
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dtpt.analysis.files import load_analysis
+from dtpt.analysis.results import Analysis
+from dtpt.data import family_title
+from dtpt.errors import ReportError, os_error
+from dtpt.files import printable, write_atomically
+from dtpt.machine import package_version
+from dtpt.report.coverage import CoverageReport, coverage_report
+from dtpt.report.derived import with_derived_rows
+from dtpt.report.facts import PAPER, MeanFacts, Resampling, compare_conditions, mean_facts
+from dtpt.report.figures import CaptionedFigure
+from dtpt.report.figures.geometry import analysis_figures
+from dtpt.report.figures.pareto import pareto_overview
+from dtpt.report.figures.reliability import dataset_figures, pooled_reliability
+from dtpt.report.load import Condition, LeaveOneOut, Loaded, load_runs
+from dtpt.report.mistakes import Mistake, mistakes_title, worst_mistakes
+from dtpt.report.record import Record
+from dtpt.report.repeat import report_command, row_command, run_command
+from dtpt.report.tables import (
+    difference_tables,
+    mean_table,
+    pooled_table,
+    prompt_table,
+    set_table,
+)
+from dtpt.report.words import Paragraph, verdict_paragraphs
+from dtpt.runs.exports import safe_name
+from dtpt.tables import Table, csv_text, latex, markdown, records
+
+
+@dataclass(frozen=True)
+class ConditionReport:
+    """One model, prompt and tuning setting."""
+
+    condition: Condition
+    paragraphs: tuple[Paragraph, ...]  # the verdicts, by family
+    reliability: tuple[CaptionedFigure, ...]  # of all images of each family
+    pooled: tuple[Table, ...]
+    differences: tuple[Table, ...]
+    means: tuple[Table, ...]
+    sets: tuple[tuple[str, tuple[Table, ...]], ...]  # (family, one table per metric)
+    figures: tuple[CaptionedFigure, ...]
+    coverage: CoverageReport
+    mistakes: tuple[Mistake, ...]
+    mistakes_of: str
+    rows: tuple[tuple[str, str], ...]  # (row title, command) of the tables of means
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole report as data."""
+
+    title: str
+    loaded: Loaded
+    parts: tuple[ConditionReport, ...]
+    prompt_tables: tuple[Table, ...]
+    extra: tuple[CaptionedFigure, ...]
+    analysis: Analysis | None
+    analysis_figures: tuple[CaptionedFigure, ...]
+    commands: tuple[str, ...]
+    date: str
+    version: str
+    note: str = ""  # about the verdict
+    record: Record | None = None  # a run shown beneath this one
+
+    @property
+    def figures(self) -> tuple[CaptionedFigure, ...]:
+        """Those of the section of figures."""
+        return (*self.extra, *(figure for part in self.parts for figure in part.figures))
+
+    @property
+    def coverage_figures(self) -> tuple[CaptionedFigure, ...]:
+        return tuple(figure for part in self.parts for figure in part.coverage.figures)
+
+    @property
+    def all_figures(self) -> tuple[CaptionedFigure, ...]:
+        """All of them, in the order of the page."""
+        first = [figure for part in self.parts for figure in part.reliability]
+        return (*first, *self.figures, *self.coverage_figures, *self.analysis_figures)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables of numbers: pooled, differences, means, then per data set."""
+        pooled = [table for part in self.parts for table in (*part.pooled, *part.differences)]
+        means = [table for part in self.parts for table in part.means]
+        sets = [table for part in self.parts for _, group in part.sets for table in group]
+        return (*pooled, *means, *self.prompt_tables, *sets)
+
+    @property
+    def headed(self) -> Iterator[tuple[str, ConditionReport]]:
+        """Yield every part with its heading, which is empty for a single one."""
+        for part in self.parts:
+            yield (part.condition.title if len(self.parts) > 1 else ""), part
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """Where a report was written, and the report as data."""
+
+    page: Path
+    card: Path
+    files: tuple[Path, ...]  # everything written, page and card included
+    report: Report
+
+    def document(self) -> dict[str, Any]:
+        """Return verdicts, notes and every number as plain data."""
+        return {
+            "verdicts": [
+                f"{heading}: {paragraph.text}" if heading else paragraph.text
+                for heading, part in self.report.headed
+                for paragraph in part.paragraphs
+            ],
+            "notes": list(self.report.loaded.notes),
+            "tables": list(records(self.report.tables)),
+            "files": [printable(path) for path in self.files],
+        }
+
+
+def write_report(
+    runs: Sequence[Path | str],
+    output: Path | str,
+    *,
+    analysis: Path | str | None = None,
+    extra: Sequence[CaptionedFigure] = (),
+    resampling: Resampling | None = None,
+    intervals: bool = False,
+    fitted: LeaveOneOut | None = None,
+    data_root: Path | None = None,
+    title: str = "",
+    note: str = "",
+    record: Record | None = None,
+) -> WrittenReport:
+    """Make the report of some runs: page, card, tables and figures in one folder.
+
+    Args:
+        runs: run folders, folders of shards, or SQLite files.
+        output: folder for the report; made when missing.
+        analysis: file (or folder) of `dtpt analyze`.
+        extra: further figures, shown first.
+        resampling: how differences are decided.
+        intervals: whether tables of means have intervals too.
+        fitted: temperatures and λ from another run; fitted on these runs when not given.
+        data_root: where the images of mistakes are looked for; `$DTPT_DATA` when not given.
+        title: headline; made from models and sets when empty.
+        note: what the reader must know about the verdict.
+        record: a run shown beneath this one.
+
+    Raises:
+        ReportError: runs that cannot be combined, nothing to report, or a file that cannot be
+            written.
+    """
+    from dtpt.report.page import render_page, run_card
+
+    found = load_analysis(analysis) if analysis is not None else None
+    folder, chosen = Path(output), resampling or Resampling()
+    with load_runs(runs) as stored:
+        loaded = with_derived_rows(stored, fitted)
+        parts, prompt_tables = _parts(loaded, chosen, intervals=intervals, data_root=data_root)
+    repeated = report_command(
+        loaded.sources,
+        folder,
+        resampling=chosen,
+        intervals=intervals,
+        analysed=found is not None,
+        data_root=data_root,
+    )
+    report = Report(
+        title=title or _title(loaded.conditions),
+        loaded=loaded,
+        parts=parts,
+        prompt_tables=prompt_tables,
+        extra=tuple(extra),
+        analysis=found,
+        analysis_figures=tuple(analysis_figures(found)) if found else (),
+        commands=(*dict.fromkeys(map(run_command, loaded.sources)), repeated),
+        date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
+        version=package_version("dtpt"),
+        note=note,
+        record=record,
+    )
+    files = {
+        "index.html": render_page(report),
+        "card.md": run_card(report),
+        "tables.md": "\n".join(map(markdown, report.tables)),
+        "tables.tex": "\n".join(map(latex, report.tables)),
+        "tables.csv": csv_text(report.tables),
+        **{f"figures/{figure.key}.svg": figure.svg for figure in report.all_figures},
+    }
+    paths = [_save(folder / name, text) for name, text in files.items()]
+    return WrittenReport(folder / "index.html", folder / "card.md", tuple(paths), report)
+
+
+def _save(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
+    return path
+
+
+def _title(conditions: Sequence[Condition]) -> str:
+    models = list(dict.fromkeys(condition.model for condition in conditions))
+    sets = list(dict.fromkeys(name for condition in conditions for name in condition.datasets))
+    what = f"{len(sets)} data sets" if len(sets) > 1 else sets[0]
+    return f"{', '.join(models)} on {what}"
+
+
+def _parts(
+    loaded: Loaded, resampling: Resampling, *, intervals: bool, data_root: Path | None
+) -> tuple[tuple[ConditionReport, ...], tuple[Table, ...]]:
+    """Return a part per condition, and the tables of prompts across conditions."""
+    conditions = loaded.conditions
+    means = [
+        [mean_facts(c, f, resampling=resampling, intervals=intervals) for f in c.families]
+        for c in conditions
+    ]
+    parts = []
+    compared = compare_conditions(conditions, resampling)
+    for index, (condition, families) in enumerate(zip(conditions, compared, strict=True)):
+        prefix = f"c{index + 1}-" if len(conditions) > 1 else ""
+        keys = {f"{prefix}pooled-{n}": facts for n, facts in enumerate(families, start=1)}
+        coverage = coverage_report(condition, prefix=prefix)
+        title = condition.title if prefix else ""
+        figures = [f for own in means[index] for f in pareto_overview(own, prefix=prefix)]
+        figures += dataset_figures(condition, prefix=prefix)
+        parts.append(
+            ConditionReport(
+                condition=condition,
+                paragraphs=verdict_paragraphs(condition, families),
+                reliability=_titled(
+                    (
+                        pooled_reliability(condition, facts, key=f"{key}-reliability")
+                        for key, facts in keys.items()
+                    ),
+                    title,
+                ),
+                pooled=tuple(pooled_table(facts, key=key) for key, facts in keys.items()),
+                differences=tuple(
+                    table
+                    for key, facts in keys.items()
+                    for table in difference_tables(facts, prefix=key)
+                ),
+                **_mean_tables(condition, means[index], prefix=prefix),
+                figures=_titled(figures, title),
+                coverage=replace(coverage, figures=_titled(coverage.figures, title)),
+                mistakes=worst_mistakes(condition, data_root=data_root),
+                mistakes_of=mistakes_title(condition),
+            )
+        )
+    return tuple(parts), tuple(_prompt_tables([own for group in means for own in group]))
+
+
+def _mean_tables(
+    condition: Condition, means: Sequence[MeanFacts], *, prefix: str
+) -> dict[str, Any]:
+    tables = tuple(mean_table(own, key=f"{prefix}{own.family}") for own in means)
+    return {
+        "means": tables,
+        "sets": tuple(
+            (
+                family_title(own.family),
+                tuple(set_table(own, m, key=f"{prefix}{own.family}-{m}") for m in PAPER),
+            )
+            for own in means
+            if len(own.sets) > 1
+        ),
+        "rows": tuple(
+            (
+                f"{table.title}: {variant.title}",
+                row_command(condition, own.sets, variant=variant),
+            )
+            for table, own in zip(tables, means, strict=True)
+            for variant in own.variants
+            if not variant.derived
+        ),
+    }
+
+
+def _titled(figures: Iterable[CaptionedFigure], title: str) -> tuple[CaptionedFigure, ...]:
+    """Add the title of their condition to figures, where there are several conditions."""
+    if not title:
+        return tuple(figures)
+    return tuple(
+        replace(
+            figure,
+            title=f"{figure.title} ({title})",
+            topic=f"{figure.topic} ({title})" if figure.topic else "",
+        )
+        for figure in figures
+    )
+
+
+def _prompt_tables(means: Sequence[MeanFacts]) -> Iterator[Table]:
+    """Yield a table for each family that was run with several prompts and is otherwise alike."""
+    alike: dict[tuple[str, ...], list[MeanFacts]] = {}
+    for own in means:
+        key = (own.family, own.condition.fingerprint[:8], *own.condition.unusual)
+        alike.setdefault(key, []).append(own)
+    for key, group in alike.items():
+        table = prompt_table(group, key=safe_name("-".join(("prompts", *key))))
+        if table is not None:
+            yield table

@@ -1,0 +1,464 @@
+"""The facts of a report: numbers, intervals, decisions and winners, computed once.
+
+Tables, verdicts, terminal, page and files render these facts and compute nothing. All values are
+fractions. Two views of the same rows: `FamilyFacts` pools all images of a family's data sets and
+compares the methods; `MeanFacts` has the mean over data sets and each set, as the paper's tables.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.data import family_title
+from dtpt.errors import DtptError, ReportError
+from dtpt.methods import resolve_method
+from dtpt.methods.cost import cost
+from dtpt.metrics import (
+    METRICS,
+    Comparison,
+    Conventions,
+    PooledPredictions,
+    draw_metrics,
+    metrics_with,
+    pool,
+)
+from dtpt.metrics.comparison import (
+    Drawn,
+    any_significant,
+    best,
+    compare_drawn,
+    corrected_level,
+    mean_over_sets,
+)
+from dtpt.report.load import CellRows, Condition, Source, Variant, set_title
+from dtpt.report.paper.numbers import PaperDifference, beside_paper
+
+PAPER = tuple(metric.key for metric in metrics_with("paper"))
+POOLED = tuple(metric.key for metric in metrics_with("pooled"))
+COMPARED = tuple(metric.key for metric in metrics_with("compared"))
+SUMMARY = tuple(metric.key for metric in metrics_with("summary"))
+AGAINST = ("zero-shot", "tpt")
+"""What every method is compared with, where it was run."""
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How differences are decided."""
+
+    level: float = 0.95  # probability that all intervals of a report hold
+    resamples: int = 1000
+    seed: int = 0
+    against: tuple[str, ...] = ()  # labels; when empty `AGAINST`, else the first method
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number and everything that is known about it."""
+
+    value: float | None = None  # None when something is missing
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None  # standard deviation over seeds of the mean over sets
+    spread_within: float | None = None  # mean over sets of the standard deviation over seeds
+    significant: bool = False  # better than every other row; of a difference: other than 0
+    floor: float | None = None  # noise floor of an ECE
+    missing: str = ""  # why there is no value
+    note: str = ""
+    paper: PaperDifference | None = None
+
+
+@dataclass(frozen=True)
+class FamilyFacts:
+    """The methods of one family on the same images, pooled over its data sets."""
+
+    family: str
+    title: str
+    size: str  # 120 of 1,692 images
+    sets: tuple[str, ...]
+    images: int
+    seeds: int
+    level: float  # probability that all intervals of `comparisons` hold
+    variants: tuple[Variant, ...]  # those with all images of all sets
+    against: tuple[Variant, ...]
+    values: dict[str, dict[str, Number]]  # by label and metric; intervals are not corrected
+    comparisons: tuple[Comparison, ...]  # with those in `against`, first minus second
+
+    def value(self, variant: Variant, metric: str) -> float:
+        """Return a pooled metric."""
+        return self.values[variant.label][metric].value or 0.0
+
+    @cached_property
+    def _differences(self) -> dict[tuple[str, str, str], Comparison]:
+        return {(one.first, one.second, one.metric): one for one in self.comparisons}
+
+    def difference(self, first: Variant, second: Variant, *, metric: str) -> Comparison | None:
+        """Return first minus second where that is among the comparisons."""
+        return self._differences.get((first.label, second.label, metric))
+
+    def best(self, metric: str) -> Variant | None:
+        """Return the variant that is significantly better than every other one, if any."""
+        return next(
+            (v for v in self.variants if self.values[v.label][metric].significant), None
+        )
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether any comparison is significant."""
+        return any(one.significant for one in self.comparisons)
+
+    @property
+    def shown(self) -> tuple[Variant, ...]:
+        """Every method once: at the chosen λ where several were run."""
+        chosen = {v.method for v in self.variants if v.derived == "chosen"}
+        return tuple(v for v in self.variants if v.derived or v.method not in chosen)
+
+    def document(self) -> dict[str, Any]:
+        """Return the facts as plain data for `--json`."""
+        values = {
+            label: {
+                metric: {
+                    name: number
+                    for name, number in asdict(one).items()
+                    if name in ("value", "low", "high", "significant", "floor")
+                }
+                for metric, one in metrics.items()
+            }
+            for label, metrics in self.values.items()
+        }
+        return {
+            "family": self.title,
+            "sets": list(self.sets),
+            "images": self.images,
+            "values": values,
+            "comparisons": [one.to_dict() for one in self.comparisons],
+        }
+
+
+def compare_conditions(
+    conditions: Sequence[Condition], resampling: Resampling | None = None
+) -> list[tuple[FamilyFacts, ...]]:
+    """Compare the methods of every family of several conditions; the level is that of all.
+
+    Raises:
+        ReportError: a method in `against` that no run has.
+    """
+    chosen = resampling or Resampling()
+    ready = [_comparable_methods(condition) for condition in conditions]
+    level = corrected_level(chosen.level, sum(map(len, ready)))
+    found = [
+        tuple(
+            compare_pooled(
+                pooled,
+                family,
+                resampling=replace(chosen, level=level),
+                size=condition.size_text(condition.sets_of(family), answered=_count(pooled)),
+            )
+            for family, pooled in families.items()
+        )
+        for condition, families in zip(conditions, ready, strict=True)
+    ]
+    _check_against([facts for families in found for facts in families], chosen.against)
+    return found
+
+
+def _comparable_methods(condition: Condition) -> dict[str, dict[Variant, PooledPredictions]]:
+    """Return the complete methods of every family that has something to compare."""
+    found = {family: pooled_methods(condition, family) for family in condition.families}
+    return {family: pooled for family, pooled in found.items() if _is_comparable(pooled)}
+
+
+def _count(pooled: Mapping[Variant, PooledPredictions]) -> int:
+    return len(next(iter(pooled.values())))
+
+
+def _is_comparable(pooled: Mapping[Variant, PooledPredictions]) -> bool:
+    return len(pooled) > 1 and all(len(one) > len(one.sets) for one in pooled.values())
+
+
+def pooled_methods(condition: Condition, family: str) -> dict[Variant, PooledPredictions]:
+    """Return the predictions of every method that answered all images of a family."""
+    sets = condition.sets_of(family)
+    found = {}
+    for variant in condition.variants(sets):
+        cells = {name: condition.finished(name, variant) for name in sets}
+        if all(cells.values()):
+            found[variant] = pool({n: [cell.predictions for cell in c] for n, c in cells.items()})
+    sizes = [pooled.sets for pooled in found.values()]
+    # where images failed for some methods only, those methods are not paired with the others
+    return {v: pooled for v, pooled in found.items() if pooled.sets == max(sizes, key=sizes.count)}
+
+
+def compare_pooled(
+    pooled: Mapping[Variant, PooledPredictions],
+    family: str,
+    *,
+    resampling: Resampling,
+    size: str = "",
+) -> FamilyFacts:
+    """Compare methods on the same images; the level is that of this family alone."""
+    drawn = draw_metrics(
+        {variant.label: one for variant, one in pooled.items()},
+        generator=np.random.default_rng([resampling.seed, *family.encode()]),
+        metrics=tuple(dict.fromkeys((*COMPARED, *POOLED))),
+        resamples=resampling.resamples,
+    )
+    against = tuple(v for name in resampling.against or AGAINST for v in pooled if name == v.label)
+    if not against and not resampling.against:
+        against = tuple(pooled)[:1]
+    first = next(iter(pooled.values()))
+    pairs = _pairs(tuple(pooled), against)
+    return FamilyFacts(
+        family=family,
+        title=family_title(family),
+        size=size or f"{len(first):,} images",
+        sets=tuple(name for name, _ in first.sets),
+        images=len(first),
+        seeds=len(first.seeds),
+        level=resampling.level,
+        variants=tuple(pooled),
+        against=against,
+        values=_pooled_numbers(drawn, pooled),
+        comparisons=compare_drawn(drawn, pairs, metrics=COMPARED, level=resampling.level),
+    )
+
+
+def _pairs(variants: Sequence[Variant], against: Sequence[Variant]) -> list[tuple[str, str]]:
+    """Return (other, base) for every base; two bases are compared once, the later one first."""
+    pairs = []
+    for index, base in enumerate(against):
+        others = [v for v in variants if v != base and v not in against[:index]]
+        pairs += [(other.label, base.label) for other in others]
+    return pairs
+
+
+def _pooled_numbers(
+    drawn: Mapping[str, Mapping[str, Drawn]], pooled: Mapping[Variant, PooledPredictions]
+) -> dict[str, dict[str, Number]]:
+    first = next(iter(drawn.values()))
+    winners = {metric: best(drawn, metric) for metric in first}
+    numbers = {}
+    for variant, predictions in pooled.items():
+        label = variant.label
+        numbers[label] = {
+            metric: replace(
+                _pooled_number(one, metric),
+                significant=winners[metric] == label,
+                floor=_noise_floor(predictions) if metric == "ece" else None,
+            )
+            for metric, one in drawn[label].items()
+        }
+    return numbers
+
+
+def _pooled_number(drawn: Drawn, metric: str) -> Number:
+    """Return a value with its interval for itself alone, within the metric's range.
+
+    No interval where every draw gives the same: three right answers of three have no spread.
+    """
+    if np.ptp(drawn.draws) == 0:
+        return Number(drawn.estimate)
+    found, (least, most) = drawn.interval(0.95), METRICS[metric].range
+    return Number(drawn.estimate, low=max(found.low, least), high=min(found.high, most))
+
+
+def _noise_floor(predictions: PooledPredictions) -> float:
+    floors = [METRICS["floor"].value(seed, Conventions()) for seed in predictions.seeds]
+    return sum(floors) / len(floors)
+
+
+def _check_against(families: Sequence[FamilyFacts], names: Sequence[str]) -> None:
+    known = dict.fromkeys(v.label for facts in families for v in facts.variants)
+    for name in names:
+        if known and name not in known:
+            raise ReportError(
+                f"--against {name!r}: no run has all images of it. Use one of {', '.join(known)}."
+            )
+
+
+MEAN = ""
+"""Column of the mean over all data sets of a family, beside those of its sets."""
+
+
+@dataclass(frozen=True)
+class MeanFacts:
+    """The paper's metrics of one family: the mean over its data sets, and each set."""
+
+    condition: Condition
+    family: str
+    sets: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    numbers: dict[tuple[Variant, str, str], Number]  # by variant, metric and set (or `MEAN`)
+    undecided: frozenset[tuple[str, str]]  # (metric, set) without any significant difference
+
+
+def mean_facts(
+    condition: Condition, family: str, *, resampling: Resampling, intervals: bool = False
+) -> MeanFacts:
+    """Compute means over sets and seeds with both readings of ±, winners and undecided columns.
+
+    A mean over sets exists only when every one of its cells is finished under every seed.
+    """
+    sets = condition.sets_of(family)
+    variants = condition.variants(sets)
+    groups = {**{name: (name,) for name in sets}, MEAN: sets}
+    if len(sets) == 1:
+        groups = {MEAN: sets}
+    draws = {name: _set_draws(condition, name, resampling=resampling) for name in sets}
+    numbers: dict[tuple[Variant, str, str], Number] = {}
+    undecided = set()
+    for column, group in groups.items():
+        drawn = _mean_draws([draws[name] for name in group])
+        undecided |= {(metric, column) for metric in PAPER if not any_significant(drawn, metric)}
+        winners = {metric: best(drawn, metric) for metric in PAPER}
+        for variant in variants:
+            for metric in PAPER:
+                number = _mean_number(condition, group, variant=variant, metric=metric)
+                if intervals and number.value is not None:
+                    end = drawn[variant.label][metric].quantile_interval()
+                    number = replace(number, low=end.low, high=end.high)
+                is_best = winners[metric] == variant.label
+                numbers[variant, metric, column] = replace(number, significant=is_best)
+    return MeanFacts(condition, family, sets, variants, numbers, frozenset(undecided))
+
+
+def _set_draws(
+    condition: Condition, name: str, *, resampling: Resampling
+) -> dict[str, dict[str, Drawn]]:
+    """Draw the metrics of all finished variants of a set; those on the same images together."""
+    groups: dict[tuple[int, ...], dict[str, PooledPredictions]] = {}
+    for variant in condition.variants([name]):
+        cells = condition.finished(name, variant)
+        if cells:
+            sizes = tuple(cell.effective for cell in cells)
+            pooled = pool({name: [cell.predictions for cell in cells]})
+            groups.setdefault(sizes, {})[variant.label] = pooled
+    found: dict[str, dict[str, Drawn]] = {}
+    for methods in groups.values():
+        found |= draw_metrics(
+            methods,
+            generator=np.random.default_rng([resampling.seed, *name.encode()]),
+            metrics=PAPER,
+            resamples=resampling.resamples,
+        )
+    return found
+
+
+def _mean_draws(
+    sets: Sequence[Mapping[str, Mapping[str, Drawn]]],
+) -> dict[str, dict[str, Drawn]]:
+    """Return the draws of the mean over sets, of the variants that all sets have."""
+    labels = [label for label in sets[0] if all(label in drawn for drawn in sets)]
+    return {
+        label: {m: mean_over_sets([drawn[label][m] for drawn in sets]) for m in PAPER}
+        for label in labels
+    }
+
+
+def _mean_number(
+    condition: Condition, sets: Sequence[str], *, variant: Variant, metric: str
+) -> Number:
+    """Average one variant and metric over sets and seeds, or give the reason why not."""
+    found = {name: condition.over_seeds(name, variant) for name in sets}
+    missing = _missing(found, condition.seeds)
+    if missing:
+        return Number(missing=missing)
+    cells = [[cell for cell in row if cell is not None] for row in found.values()]
+    values = np.array([[cell.metric(metric) for cell in row] for row in cells])
+    mean, spread, within = mean_and_spreads(values)
+    failed = max(cell.failed for row in cells for cell in row)
+    floors = [[cell.metric("floor") for cell in row] for row in cells] if metric == "ece" else []
+    return Number(
+        value=mean,
+        spread=spread,
+        spread_within=within,
+        note=f"up to {failed} images of a data set could not be read" if failed else "",
+        floor=float(np.mean(floors)) if floors else None,
+        paper=beside_paper(condition, sets, variant=variant, metric=METRICS[metric], value=mean),
+    )
+
+
+def _missing(found: Mapping[str, Sequence[CellRows | None]], seeds: Sequence[int]) -> str:
+    """Name the cells of a mean that are absent; empty when all are there."""
+    problems = []
+    for name, cells in found.items():
+        for seed, cell in zip(seeds, cells, strict=True):
+            if cell is None or not cell.is_finished:
+                done = "not run" if cell is None else f"{cell.effective:,} of {cell.expected:,}"
+                problems.append(f"{set_title(name)} seed {seed}: {done}")
+    if not problems:
+        return ""
+    more = f" and {len(problems) - 2} more" if len(problems) > 2 else ""
+    return f"incomplete: {'; '.join(problems[:2])}{more}"
+
+
+def mean_and_spreads(
+    values: npt.NDArray[np.float64],
+) -> tuple[float, float | None, float | None]:
+    """Return the mean and the two readings of ± of (sets, seeds) values.
+
+    Both are sample standard deviations (n - 1) over seeds, because the paper does not say which it
+    prints: of the mean over sets, and averaged over sets.
+    """
+    if values.shape[1] < 2:
+        return float(values.mean()), None, None
+    of_mean = values.mean(axis=0).std(ddof=1)
+    within = values.std(axis=1, ddof=1).mean()
+    return float(values.mean()), float(of_mean), float(within)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one method gives and costs, on all images of a family."""
+
+    family: str  # title
+    label: str
+    title: str
+    values: dict[str, float]  # the metrics with role `summary`
+    best: tuple[str, ...]  # those in which it is significantly better than every other method
+    image_passes: int | None  # through the image tower, per image; None for an unknown method
+    text_passes: int | None  # over all class prompts, forward and backward
+
+
+def choices(condition: Condition, families: Iterable[FamilyFacts]) -> list[tuple[Choice, ...]]:
+    """Return the methods of each family, in order of appearance."""
+    counts = [entry.views.get("count") for entry in condition.datasets.values()]
+    views = max((count for count in counts if isinstance(count, int)), default=64)
+    steps = condition.tuning.get("steps")
+    return [
+        tuple(
+            Choice(
+                facts.title,
+                variant.label,
+                variant.title,
+                {metric: facts.value(variant, metric) for metric in SUMMARY},
+                tuple(m for m in SUMMARY if facts.values[variant.label][m].significant),
+                *_passes(variant, views, steps=steps if isinstance(steps, int) else 1),
+            )
+            for variant in facts.variants
+        )
+        for facts in families
+    ]
+
+
+def _passes(variant: Variant, views: int, *, steps: int) -> tuple[int | None, int | None]:
+    """Return image and text passes of a method; derived rows cost no more."""
+    try:
+        method = resolve_method(variant.method, lambda_=variant.lambda_)
+        spent = cost(method, views=views, steps=steps)
+    except DtptError:  # a plug-in that is not installed here
+        return None, None
+    return spent.image_passes, spent.text_forward + spent.text_backward
+
+
+def seconds_per_image(sources: Sequence[Source]) -> float | None:
+    """Return the time of one image with all methods and seeds; None where it is not recorded."""
+    sessions = [s for source in sources for s in source.sessions if s.get("rows")]
+    if not sessions or any(session.get("seconds") is None for session in sessions):
+        return None
+    cells = max(len(source.run.cells) / len(source.spec.datasets) for source in sources)
+    seconds, rows = (sum(float(s[name]) for s in sessions) for name in ("seconds", "rows"))
+    return seconds * cells / rows

@@ -1,0 +1,318 @@
+"""Figures of `dtpt analyze`: single dimensions, dispersion, movement of the text features."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtpt.analysis.feature_results import ModalityAnalysis, Sensitivity
+from dtpt.analysis.results import (
+    Analysis,
+    DatasetAnalysis,
+    DispersionScatter,
+    MethodGeometry,
+)
+from dtpt.methods import method_title
+from dtpt.report.figures import CaptionedFigure, captioned
+from dtpt.report.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    RULE,
+    add_legend,
+    add_legend_beside,
+    looks_for,
+    new_figure,
+    tidy,
+)
+from dtpt.report.load import set_title
+
+_MASKED = {
+    "product": "without renormalisation",
+    "text": "text side, renormalised",
+    "image": "image side, renormalised",
+}
+_PARTS = (("tangent", BLUE, "////"), ("normal", ORANGE, "...."), ("binormal", GREY, ""))
+
+
+def dimension_profile(
+    text: ModalityAnalysis, image: ModalityAnalysis
+) -> tuple[Figure, tuple[Axes, Axes]]:
+    """Draw mean, 5-95 % band and dominant dimension of text (TDD) and image features (IDD)."""
+    figure = new_figure(6.4, 4.0, left=0.75)
+    axes = figure.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.15})
+    _profile(axes[0], text, name="text", mark="TDD", colour=ORANGE)
+    _profile(axes[1], image, name="image", mark="IDD", colour=BLUE)
+    axes[1].set_xlabel("dimension")
+    return figure, (axes[0], axes[1])
+
+
+def _profile(axes: Axes, found: ModalityAnalysis, *, name: str, mark: str, colour: str) -> None:
+    profile, dominant = found.profile, found.dominant
+    index = np.arange(len(profile.mean))
+    axes.fill_between(
+        index, profile.low, profile.high, color=colour, alpha=0.3, linewidth=0, label="5 to 95 %"
+    )
+    axes.plot(index, profile.mean, color=colour, linewidth=0.9, label="mean")
+    is_right = dominant.index > len(index) / 2
+    axes.annotate(
+        f"{mark} {dominant.index}: {dominant.mean:+.2f}".replace("-", "−"),
+        (dominant.index, dominant.mean),
+        xytext=(-8, 0) if is_right else (8, 0),
+        textcoords="offset points",
+        ha="right" if is_right else "left",
+        va="center",
+        fontsize=8,
+        color=INK,
+    )
+    axes.plot(dominant.index, dominant.mean, marker="o", markersize=4, color=INK, linestyle="none")
+    axes.set(xlim=(-1, len(index)), ylabel=f"{name} feature value")
+    tidy(axes)
+    add_legend(axes, loc="upper right" if dominant.index < len(index) / 2 else "upper left")
+
+
+def sensitivity_bars(
+    found: Sensitivity, *, text: int | None = None, image: int | None = None
+) -> tuple[Figure, Axes]:
+    """Draw the most sensitive dimensions as bars, dominant ones (TDD, IDD) hatched and named."""
+    figure = new_figure(4.8, 2.9, left=0.75)
+    axes = figure.subplots()
+    marks = {image: ("IDD", "...."), text: ("TDD", "////")}
+    for index, entry in enumerate(found.top):
+        name, hatch = marks.get(entry.dimension, ("", ""))
+        axes.bar(
+            index,
+            entry.value,
+            facecolor=BLUE if not name else "none",
+            edgecolor=INK if not name else ORANGE,
+            hatch=hatch,
+            linewidth=0.8,
+        )
+        if name:
+            axes.annotate(
+                name, (index, entry.value), ha="center", va="bottom", fontsize=8, color=INK
+            )
+    axes.set_xticks(range(len(found.top)), [str(entry.dimension) for entry in found.top])
+    axes.set(xlabel="dimension set to zero", ylabel="KL to the full answer (nats)")
+    axes.set_title(_MASKED[found.masked])
+    axes.margins(y=0.12)
+    tidy(axes)
+    return figure, axes
+
+
+def dispersion_figure(scatter: DispersionScatter) -> tuple[Figure, Axes]:
+    """Draw ATFD (x) against ECE (y, %), one point per data set, template and method."""
+    figure = new_figure(4.8, 3.5)
+    axes = figure.subplots()
+    names = [point.label.partition("@")[0] for point in scatter.points]
+    looks = looks_for((name, None) for name in names)
+    for name in dict.fromkeys(names):
+        own = [p for p, other in zip(scatter.points, names, strict=True) if other == name]
+        look = looks[name, None]
+        axes.plot(
+            [point.atfd for point in own],
+            [100 * point.ece for point in own],
+            linestyle="none",
+            marker=look.marker,
+            markersize=5.5,
+            markerfacecolor="none",
+            markeredgewidth=1.3,
+            color=look.colour,
+            label=method_title(name),
+        )
+    axes.set(xlabel="average text feature dispersion (ATFD)", ylabel="ECE (%)")
+    axes.set_title(_correlation_text(scatter))
+    tidy(axes, grid="both")
+    add_legend_beside(figure, axes)
+    return figure, axes
+
+
+def _correlation_text(scatter: DispersionScatter) -> str:
+    values = {
+        "Pearson": scatter.pearson,
+        "Spearman": scatter.spearman,
+        "within sets": scatter.pearson_within,
+    }
+    parts = (f"{name} {value:+.2f}" for name, value in values.items() if value is not None)
+    return ", ".join(parts).replace("-", "−")
+
+
+def movement_split(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
+    """Draw, per method that moves anything, the parts of the squared movement as stacked bars."""
+    moving = [method for method in methods if method.every_class.squared_length > 0]
+    figure = new_figure(5.4, 0.42 * max(len(moving), 1) + 1.3, left=1.45, top=0.5)
+    axes = figure.subplots()
+    rows = np.arange(len(moving))
+    left = np.zeros(len(moving))
+    for name, colour, hatch in _PARTS:
+        parts = np.array([getattr(m.every_class, f"{name}_share") for m in moving])
+        axes.barh(
+            rows,
+            100 * parts,
+            left=100 * left,
+            height=0.62,
+            facecolor=colour,
+            alpha=0.75,
+            hatch=hatch,
+            edgecolor=INK,
+            linewidth=0.5,
+            label=name,
+        )
+        left = left + parts
+    axes.set_yticks(rows, [method_title(m.method, m.lambda_) for m in moving])
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 100), xlabel="part of the squared movement (%)")
+    tidy(axes, grid="x")
+    axes.legend(
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+    )
+    return figure, axes
+
+
+def movement_drawing(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
+    """Draw the arc between text and image features and where each method moves the text.
+
+    Angles are the measured means; the movement (tangent along the arc, normal along the radius) is
+    enlarged by one common factor, which the axis label states, because it is small.
+    """
+    figure = new_figure(4.8, 4.0, left=0.2)
+    axes = figure.subplots()
+    angle = float(np.mean([method.angle for method in methods]))
+    text = math.pi / 2 + angle / 2
+    arc = np.linspace(text + 0.35, text - angle - 0.35, 100)
+    axes.plot(np.cos(arc), np.sin(arc), color=RULE, linewidth=1.2)
+    _draw_feature(axes, text, name="text", marker="o")
+    _draw_feature(axes, text - angle, name="image", marker="s")
+    factor = _enlargement(methods)
+    _draw_movements(axes, methods, text=text, factor=factor)
+    axes.plot(0, 0, marker="+", color=INK, markersize=8, linestyle="none")
+    axes.set(aspect="equal", xticks=[], yticks=[])
+    axes.set_xlabel(f"mean angle {math.degrees(angle):.0f}°, movement enlarged {factor:.3g} times")
+    tidy(axes, grid="none")
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.margins(0.12)
+    add_legend(axes, loc="lower right")
+    return figure, axes
+
+
+def _draw_feature(axes: Axes, angle: float, *, name: str, marker: str) -> None:
+    """Draw the radius to a point of the unit circle, and its name."""
+    x, y = math.cos(angle), math.sin(angle)
+    axes.plot([0, x], [0, y], color=RULE, linewidth=0.8)
+    axes.plot(x, y, marker=marker, color=INK, markersize=6, linestyle="none")
+    axes.annotate(name, (x, y), xytext=(0, 9), textcoords="offset points", ha="center", color=INK)
+
+
+def _draw_movements(
+    axes: Axes, methods: Sequence[MethodGeometry], *, text: float, factor: float
+) -> None:
+    """Draw where each method moves the text feature, which lies at the angle `text`."""
+    start = np.array([math.cos(text), math.sin(text)])
+    along = np.array([math.sin(text), -math.cos(text)])  # unit tangent toward the image
+    looks = looks_for((method.method, method.lambda_) for method in methods)
+    for method in methods:
+        movement = method.every_class
+        if movement.squared_length == 0:
+            continue
+        end = start + factor * (movement.tangent * along + movement.normal * start)
+        look = looks[method.method, method.lambda_]
+        axes.plot(
+            [start[0], end[0]],
+            [start[1], end[1]],
+            color=look.colour,
+            linestyle=look.dash,
+            marker=look.marker,
+            markevery=[1],
+            markersize=6,
+            label=method_title(method.method, method.lambda_),
+        )
+
+
+def _enlargement(methods: Sequence[MethodGeometry]) -> float:
+    """Choose a factor of one digit that makes the longest drawn movement about a third of R."""
+    longest = max(
+        (math.hypot(m.every_class.tangent, m.every_class.normal) for m in methods), default=0.0
+    )
+    if longest == 0:
+        return 1.0
+    wanted = 0.35 / longest
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return max(1.0, round(wanted / power) * power)
+
+
+def analysis_figures(analysis: Analysis) -> Iterator[CaptionedFigure]:
+    """Yield the figures of an analysis file; those of further data sets are folded."""
+    scatter = analysis.dispersion
+    if scatter.points:
+        yield captioned(
+            "analysis-dispersion",
+            "Dispersion and calibration error",
+            caption="One mark per data set, prompt and method: average text feature dispersion "
+            "against ECE.",
+            alternative=f"{len(scatter.points)} points; Pearson correlation {scatter.pearson}.",
+            figure=dispersion_figure(scatter)[0],
+        )
+    for index, entry in enumerate(analysis.datasets):
+        yield from _of_set(entry, f"analysis-{index}", is_folded=index > 0)
+
+
+def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[CaptionedFigure]:
+    name = set_title(entry.dataset)
+    made = partial(captioned, topic=name if is_folded else "")
+    text, image = entry.text.dominant, entry.image.dominant
+    yield made(
+        f"{key}-profile",
+        f"Feature values by dimension, {name}",
+        caption="Mean and 5 to 95 % band of every dimension of the normalised features; the spike "
+        "is the dominant dimension.",
+        alternative=f"Text-dominant dimension {text.index} with mean {text.mean:.3f}; "
+        f"image-dominant dimension {image.index} with mean {image.mean:.3f}.",
+        figure=dimension_profile(entry.text, entry.image)[0],
+    )
+    for chart in entry.sensitivity:
+        top = ", ".join(f"{value.dimension}: {value.value:.3g}" for value in chart.top)
+        yield made(
+            f"{key}-sensitivity-{chart.masked}",
+            f"Sensitivity of dimensions, {name}",
+            caption="How much the prediction changes when one dimension is set to zero; the ten "
+            "largest.",
+            alternative=f"Largest sensitivities in nats: {top}.",
+            figure=sensitivity_bars(chart, text=text.index, image=image.index)[0],
+        )
+    moving = [method for method in entry.geometry if method.every_class.squared_length > 0]
+    if moving:
+        yield made(
+            f"{key}-movement",
+            f"Movement of the text features, {name}",
+            caption="How the squared movement of all class features splits: tangent is toward the "
+            "image, normal along the radius, binormal neither.",
+            alternative=_movement_words(moving),
+            figure=movement_split(entry.geometry)[0],
+        )
+        yield made(
+            f"{key}-drawing",
+            f"Where tuning moves the text, {name}",
+            caption="The arc between the mean text and image features; movements are enlarged.",
+            alternative=_movement_words(moving),
+            figure=movement_drawing(entry.geometry)[0],
+        )
+
+
+def _movement_words(methods: Sequence[MethodGeometry]) -> str:
+    parts = (
+        f"{method_title(m.method, m.lambda_)}: tangent {100 * m.every_class.tangent_share:.1f} %, "
+        f"normal {100 * m.every_class.normal_share:.1f} %, binormal "
+        f"{100 * m.every_class.binormal_share:.1f} %"
+        for m in methods
+    )
+    return f"{'; '.join(parts)}."

@@ -1,0 +1,499 @@
+"""From stored runs to cells with metrics, or an error: never a mean over things that do not match.
+
+Every store is scanned once. Runs of different models, templates, contexts, tuning settings or
+precision are separate *conditions* with tables of their own. Shards and copies of one run are
+joined here, under one policy: equal rows count once, contradicting rows are an error.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from dtpt.data.named_sets import NAMED_SETS, catalog_entry
+from dtpt.errors import ReportError, RunError
+from dtpt.files import canonical_json
+from dtpt.methods import method_title
+from dtpt.metrics import METRICS, Conventions, Predictions
+from dtpt.runs.reading import Run
+from dtpt.runs.rows import Columns, column_types
+from dtpt.runs.sessions import session_remarks
+from dtpt.runs.shards import MAIN_STORE, store_files
+from dtpt.runs.spec import Cell, DatasetSpec, RunSpec, method_label
+from dtpt.tuning.settings import TuningSettings
+
+COLUMNS = (
+    *("sample", "label", "prediction", "correct", "confidence", "p_label", "sum_squares"),
+    *("zero_shot_prediction", "zero_shot_confidence"),
+)
+DERIVED = {
+    "temperature": " + temperature (leave-one-dataset-out)",
+    "chosen": " (λ leave-one-dataset-out)",
+}
+"""Rows that are computed from stored ones, and what follows the method in their titles."""
+MOST_UNFINISHED = 20  # cells that the notes name
+
+LogProbabilities = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a table: a method with its λ, or what was derived from it.
+
+    Example:
+        >>> Variant("d-tpt", 1e5).label, Variant("tpt", derived="temperature").label
+        ('d-tpt@100000', 'tpt+temperature')
+    """
+
+    method: str  # modifiers included
+    lambda_: Annotated[float | None, Field(alias="lambda")] = None
+    derived: str = ""  # a key of `DERIVED`; empty for stored rows
+
+    @property
+    def label(self) -> str:
+        """Method and λ as typed: `d-tpt@100000`."""
+        label = method_label(self.method, self.lambda_)
+        return f"{label}+{self.derived}" if self.derived else label
+
+    @property
+    def title(self) -> str:
+        """Method and λ as the paper writes them."""
+        return method_title(self.method, self.lambda_) + DERIVED.get(self.derived, "")
+
+    @property
+    def look(self) -> tuple[str, float | None]:
+        """What decides its look in figures."""
+        return (self.label if self.derived else self.method), self.lambda_
+
+
+@dataclass(frozen=True, eq=False)
+class CellRows:
+    """The successful rows of one data set, variant and seed, by sample id."""
+
+    expected: int  # images that should have a row
+    failed: int  # images that could not be read
+    records: Columns = field(repr=False)  # structured array with `COLUMNS`
+
+    @property
+    def effective(self) -> int:
+        """Images that enter the metrics."""
+        return len(self.records)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every image was tried and at least one succeeded."""
+        return self.effective > 0 and self.effective + self.failed >= self.expected
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return (n,) values of one column."""
+        return np.ascontiguousarray(self.records[name])
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """What its metrics are computed from."""
+        return Predictions.from_confidence(
+            self.column("confidence"),
+            self.column("correct"),
+            p_label=self.column("p_label"),
+            sum_squares=self.column("sum_squares"),
+            samples=self.records["sample"].astype(np.str_),
+        )
+
+    def metric(self, key: str) -> float:
+        """Return one metric as a fraction, computed once."""
+        predictions, metric = self.predictions, METRICS[key]
+        return predictions.once(("metric", key), lambda: metric.value(predictions, Conventions()))
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """What was chosen for each data set on the other sets of its family."""
+
+    temperatures: Mapping[str, float] = field(default_factory=dict)  # of TPT, by data set
+    lambdas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by set and method
+
+
+@dataclass(frozen=True)
+class Source:
+    """One store that was read; it stays open for the log-probabilities."""
+
+    run: Run
+    sessions: tuple[dict[str, Any], ...]
+    classes: Mapping[str, tuple[str, ...]]  # by data set
+    failures: tuple[tuple[str, str, str], ...]  # (data set, sample, reason)
+    notes: tuple[tuple[str, str], ...]  # (data set, text); "" for the whole run
+
+    @property
+    def path(self) -> Path:
+        """The SQLite file."""
+        return self.run.path
+
+    @property
+    def spec(self) -> RunSpec:
+        return self.run.spec
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, as given to commands."""
+        return self.path.parent if self.path.name == MAIN_STORE else self.path
+
+
+@dataclass(frozen=True)
+class Condition:
+    """All cells that share model, prompt, tuning and precision: those of one table."""
+
+    model: str
+    fingerprint: str
+    template: str
+    context: str | None  # sha256 of a trained context
+    tuning: Mapping[str, Any]
+    datasets: Mapping[str, DatasetSpec]  # by name, in order of appearance
+    seeds: tuple[int, ...]
+    cells: Mapping[tuple[str, Variant, int], CellRows]  # those that some run planned
+    sources: tuple[Source, ...] = ()
+    precision: str = "float32"
+    fitted: LeaveOneOut = field(default_factory=LeaveOneOut)
+    _kept: dict[tuple[str, Variant, int], LogProbabilities] = field(
+        default_factory=dict, repr=False
+    )
+
+    @property
+    def title(self) -> str:
+        """Model, prompt and unusual settings, for headings."""
+        context = " with trained context" if self.context else ""
+        return ", ".join((self.model, f"“{self.template}”{context}", *self.unusual))
+
+    @property
+    def unusual(self) -> tuple[str, ...]:
+        """The settings that are not the default: `steps 2`, `float16`."""
+        changed = [
+            f"{name.replace('_', ' ')} {self.tuning[name]}"
+            for name, setting in TuningSettings.model_fields.items()
+            if name in self.tuning and self.tuning[name] != setting.default
+        ]
+        return (*changed, *([] if self.precision == "float32" else [self.precision]))
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of its data sets, in order of appearance."""
+        return tuple(dict.fromkeys(entry.family for entry in self.datasets.values()))
+
+    def sets_of(self, family: str) -> tuple[str, ...]:
+        """Return the names of the data sets of a family."""
+        return tuple(n for n, entry in self.datasets.items() if entry.family == family)
+
+    def variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
+        """Return the variants of any of some data sets (of all), in order of appearance."""
+        names = set(self.datasets if datasets is None else datasets)
+        return tuple(dict.fromkeys(variant for name, variant, _ in self.cells if name in names))
+
+    def stored_variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
+        """Return the same without derived ones."""
+        return tuple(variant for variant in self.variants(datasets) if not variant.derived)
+
+    def over_seeds(self, dataset: str, variant: Variant) -> list[CellRows | None]:
+        """Return the cells of one data set and variant under every seed of the condition."""
+        return [self.cells.get((dataset, variant, seed)) for seed in self.seeds]
+
+    def finished(self, dataset: str, variant: Variant) -> tuple[CellRows, ...]:
+        """Return the same cells if all of them are finished, else nothing."""
+        cells = [cell for cell in self.over_seeds(dataset, variant) if cell and cell.is_finished]
+        return tuple(cells) if len(cells) == len(self.seeds) else ()
+
+    def size_text(self, datasets: Iterable[str], *, answered: int | None = None) -> str:
+        """Return the number of images behind a number: `120 of 1,692 images`.
+
+        Args:
+            datasets: their names.
+            answered: how many were answered, where some could not be read.
+        """
+        entries = [self.datasets[name] for name in datasets]
+        count = sum(entry.samples for entry in entries) if answered is None else answered
+        whole = sum(max(entry.samples, entry.whole or 0) for entry in entries)
+        return f"{count:,} images" if count == whole else f"{count:,} of {whole:,} images"
+
+    def log_probabilities(
+        self, dataset: str, variant: Variant, *, seed: int, keep: bool = False
+    ) -> LogProbabilities | None:
+        """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored.
+
+        `keep` holds them in memory until they are asked for once more.
+        """
+        own = (dataset, variant, seed)
+        if own in self._kept:
+            return self._kept.pop(own)
+        numbers = self._read_log_probabilities(*own)
+        if keep and numbers is not None:
+            self._kept[own] = numbers
+        return numbers
+
+    def _read_log_probabilities(
+        self, dataset: str, variant: Variant, seed: int
+    ) -> LogProbabilities | None:
+        key = Cell(dataset, variant.method, variant.lambda_, seed, template=self.template)
+        runs = [source.run for source in self.sources if key in source.run.cells]
+        try:
+            parts = [(run, *run.probabilities(key)) for run in runs]
+        except RunError:  # stored without all probabilities
+            return None
+        ids, numbers = join_rows(key, parts) if parts else (np.empty(0), None)
+        rows = self.cells[dataset, variant, seed].records["sample"]
+        is_whole = np.array_equal(ids.astype(np.str_), rows.astype(np.str_))
+        return numbers if is_whole else None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Everything a report is made of; the stores stay open until it is closed."""
+
+    sources: tuple[Source, ...]
+    conditions: tuple[Condition, ...]
+    notes: tuple[str, ...]  # missing rows, failed images, other versions
+
+    def close(self) -> None:
+        """Close the stores; what was read stays."""
+        for source in self.sources:
+            source.run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def load_runs(paths: Sequence[Path | str]) -> Loaded:
+    """Read runs and shards into conditions with cells; after an error no store stays open.
+
+    Args:
+        paths: run folders, folders of shards, or SQLite files.
+
+    Raises:
+        ReportError: nothing to report, or runs that cannot be combined.
+        RunError: there is no run, it is damaged, or runs contradict each other.
+    """
+    if not paths:
+        raise ReportError("No run given: name at least one folder made by `dtpt eval`.")
+    files = list(dict.fromkeys(f.resolve() for path in paths for f in store_files(path)))
+    with ExitStack() as stack:
+        scans = [_scan(stack.enter_context(Run(file))) for file in files]
+        loaded = _combine(scans)
+        stack.pop_all()
+    return loaded
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """One pass over a store."""
+
+    source: Source
+    columns: dict[Cell, Columns]
+    counts: dict[Cell, tuple[int, int]]  # successes and failures
+
+
+def _scan(run: Run) -> _Scan:
+    source = Source(
+        run=run,
+        sessions=tuple(run.sessions()),
+        classes={name: run.classes(name) for name in run.datasets},
+        failures=tuple((f.dataset, f.sample, f.reason) for f in run.failures()),
+        notes=tuple((name, text) for name in ("", *run.datasets) for text in run.remarks(name)),
+    )
+    return _Scan(source, run.columns(*COLUMNS), run.counts())
+
+
+def _combine(scans: Sequence[_Scan]) -> Loaded:
+    sources = tuple(scan.source for scan in scans)
+    _check_datasets(sources)
+    grouped: dict[tuple[str, ...], list[_Scan]] = {}
+    for scan in scans:
+        spec = scan.source.spec
+        key = (spec.model.fingerprint, spec.template, str(spec.context), spec.precision)
+        grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(scan)
+    conditions = tuple(_condition(group) for group in grouped.values())
+    if not any(cell.effective for condition in conditions for cell in condition.cells.values()):
+        where = ", ".join(str(source.path) for source in sources)
+        raise ReportError(f"No image has been evaluated yet in {where}: finish `dtpt eval`.")
+    return Loaded(sources, conditions, tuple(_notes(sources, conditions)))
+
+
+def _check_datasets(sources: Sequence[Source]) -> None:
+    """Raise if one name means two class lists or two sets of images."""
+    seen: dict[str, tuple[Source, DatasetSpec]] = {}
+    for source in sources:
+        for entry in source.spec.datasets:
+            other, known = seen.setdefault(entry.name, (source, entry))
+            if entry.fingerprint == known.fingerprint:
+                continue
+            theirs, ours = other.classes.get(entry.name), source.classes.get(entry.name)
+            what = "class lists" if theirs != ours else "images or labels"
+            raise ReportError(
+                f"{other.path} and {source.path} have different {what} under the name "
+                f"{entry.name!r} and cannot be averaged: pass them to separate reports."
+            )
+
+
+def _condition(scans: Sequence[_Scan]) -> Condition:
+    first = scans[0].source.spec
+    parts: dict[Cell, list[_Scan]] = {}
+    for scan in scans:
+        for cell in scan.source.run.cells:
+            parts.setdefault(cell, []).append(scan)
+    return Condition(
+        model=first.model.name,
+        fingerprint=first.model.fingerprint,
+        template=first.template,
+        context=first.context,
+        tuning=first.tuning,
+        datasets=_datasets(scans),
+        seeds=tuple(sorted({seed for scan in scans for seed in scan.source.spec.seeds})),
+        cells={
+            (cell.dataset, Variant(cell.method, cell.lambda_), cell.seed): _cell_rows(cell, group)
+            for cell, group in parts.items()
+        },
+        sources=tuple(scan.source for scan in scans),
+        precision=first.precision,
+    )
+
+
+def _datasets(scans: Sequence[_Scan]) -> dict[str, DatasetSpec]:
+    """Return each data set's entry; raise if its size or views differ within one condition."""
+    found: dict[str, tuple[Path, DatasetSpec]] = {}
+    for source in (scan.source for scan in scans):
+        for entry in source.spec.datasets:
+            other, known = found.setdefault(entry.name, (source.path, entry))
+            for name in ("samples", "presentation", "views"):
+                mine, theirs = getattr(entry, name), getattr(known, name)
+                if mine != theirs:
+                    raise ReportError(
+                        f"{other} and {source.path} evaluate {entry.name!r} with different {name} "
+                        f"({theirs} and {mine}) and cannot share a table: pass them to separate "
+                        "reports."
+                    )
+    return {name: entry for name, (_, entry) in found.items()}
+
+
+def _cell_rows(cell: Cell, scans: Sequence[_Scan]) -> CellRows:
+    expected = scans[-1].source.spec.dataset(cell.dataset).samples
+    tables = [(scan.source.run, scan.columns[cell]) for scan in scans if cell in scan.columns]
+    records = np.empty(0, column_types(COLUMNS))
+    if tables:
+        _, records = join_rows(cell, [(run, table["sample"], table) for run, table in tables])
+    # an image that failed in one store may have succeeded in another
+    failed = min(sum(scan.counts[cell][1] for scan in scans), max(expected - len(records), 0))
+    return CellRows(expected, failed, records)
+
+
+def join_rows(
+    cell: Cell, parts: Sequence[tuple[Run, npt.NDArray[Any], npt.NDArray[Any]]]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Join (store, ids, rows) of one cell from shards and copies, by id; equal rows count once.
+
+    Raises:
+        RunError: two stores have different rows of one sample.
+    """
+    if len(parts) == 1:
+        return parts[0][1], parts[0][2]
+    ids = np.concatenate([names for _, names, _ in parts]).astype(np.str_)
+    rows = np.concatenate([table for _, _, table in parts])
+    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    differs = (rows != rows[first][inverse]).reshape(len(rows), -1).any(axis=1)
+    if differs.any():
+        raise RunError(
+            f"{parts[0][0].path} and {parts[-1][0].path} contradict each other on sample "
+            f"{str(ids[differs][0])!r} of {cell.dataset}, {cell.label}, seed {cell.seed}: they "
+            "were computed on different machines or data. Use one of them."
+        )
+    return unique, rows[first]
+
+
+def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterator[str]:
+    """Yield what readers must know before they believe a table."""
+    for condition in conditions:
+        yield from _unfinished_notes(condition)
+    yield from _failure_notes(sources)
+    yield from _partial_notes(conditions)
+    mixed = session_remarks([session for source in sources for session in source.sessions])
+    own = {text for source in sources for text in session_remarks(source.sessions)}
+    for name, text in dict.fromkeys(note for source in sources for note in source.notes):
+        if text not in own:  # that of all stores together follows
+            yield f"{name}: {text}" if name else text
+    yield from mixed
+    versions = dict.fromkeys(source.spec.code_version for source in sources)
+    if len(versions) > 1:
+        yield f"The runs were computed by different versions of dtpt: {', '.join(versions)}."
+    yield from _ambiguity_notes(conditions)
+
+
+def _unfinished_notes(condition: Condition) -> Iterator[str]:
+    unfinished = [(key, cell) for key, cell in condition.cells.items() if not cell.is_finished]
+    for (dataset, variant, seed), cell in unfinished[:MOST_UNFINISHED]:
+        yield (
+            f"{condition.model}, {dataset}, {variant.label}, seed {seed}: {cell.effective:,} of "
+            f"{cell.expected:,} images are evaluated; it enters no mean."
+        )
+    if len(unfinished) > MOST_UNFINISHED:
+        yield f"{len(unfinished) - MOST_UNFINISHED} further cells are unfinished and in no mean."
+
+
+def _failure_notes(sources: Sequence[Source]) -> Iterator[str]:
+    failures = sorted({failure for source in sources for failure in source.failures})
+    for name in dict.fromkeys(dataset for dataset, _, _ in failures):
+        own = [failure for failure in failures if failure[0] == name]
+        yield (
+            f"{name}: {len(own)} images could not be read and are in no metric, first "
+            f"{own[0][1]} ({own[0][2]})."
+        )
+
+
+def _partial_notes(conditions: Sequence[Condition]) -> Iterator[str]:
+    sizes = {
+        name: f"{set_title(name)} {condition.size_text([name])}"
+        for condition in conditions
+        for name, entry in condition.datasets.items()
+        if entry.is_partial
+    }
+    if sizes:
+        yield f"Only a part of these data sets was evaluated: {', '.join(sizes.values())}."
+
+
+def _ambiguity_notes(conditions: Sequence[Condition]) -> Iterator[str]:
+    """Name models and data sets that share a title."""
+    for name in dict.fromkeys(condition.model for condition in conditions):
+        prints = {condition.fingerprint for condition in conditions if condition.model == name}
+        if len(prints) > 1:
+            short = ", ".join(sorted(text[:12] for text in prints))
+            yield f"{name} is the name of {len(prints)} models ({short}): each has its own tables."
+    titles: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for condition in conditions for name in condition.datasets):
+        titles.setdefault(set_title(name), []).append(name)
+    for title, names in titles.items():
+        if len(names) > 1:
+            yield f"{title!r} is the title of {len(names)} data sets, in order: {', '.join(names)}."
+
+
+def set_title(name: str) -> str:
+    """Return a short title of a data set.
+
+    Example:
+        >>> set_title("oxford_pets"), set_title("openmoji-line/food-drink")
+        ('OxfordPets', 'food-drink (line)')
+        >>> set_title("folder:/data/my pets")
+        'my pets'
+    """
+    if name in NAMED_SETS:
+        return catalog_entry(name).title
+    style, slash, group = name.partition("/")
+    if style in ("openmoji", "openmoji-line"):
+        kind = "line" if style.endswith("-line") else "colour"
+        return f"{group} ({kind})" if slash else f"OpenMoji ({kind})"
+    scheme, colon, rest = name.partition(":")
+    if colon and scheme in ("folder", "manifest", "wds", "hf"):
+        return rest.rstrip("/").rsplit("/", 1)[-1] or rest
+    return name

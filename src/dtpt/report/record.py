@@ -1,0 +1,252 @@
+"""The recorded demo: a run that takes too long for a demonstration, kept as results and facts.
+
+A record is the run's `Results` (the content of results.json) and the facts of its comparison. The
+package brings one, `demo.json`; it is made by
+
+    dtpt demo --full --record src/dtpt/report/demo.json
+
+or, from a run that exists, with `--from RUN` in addition.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dtpt.data.openmoji import BENCHMARK_GROUPS, COLOUR, LINE
+from dtpt.errors import ReportError, explain, os_error
+from dtpt.files import write_atomically
+from dtpt.methods import resolve_method
+from dtpt.metrics import METRICS
+from dtpt.report.derived import with_derived_rows
+from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
+from dtpt.report.load import Condition, LeaveOneOut, load_runs
+from dtpt.report.repeat import run_command
+from dtpt.report.tables import pooled_table
+from dtpt.report.verdict import family_verdict
+from dtpt.report.words import Paragraph, family_paragraph
+from dtpt.runs.results import Results, results_of
+from dtpt.tables import Table
+
+RECORD_FORMAT = 2
+PACKAGED = "demo.json"
+QUICK_GROUPS = ("activities",)  # the smallest, whole: 510 images in colour, 510 as line art
+# The paper's five methods, D-TPT with its authors' λ, and the mean over views.
+METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
+# Further λ of D-TPT: all sets but one choose the one that is shown for it.
+GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
+USUAL = "d-tpt@1e6"  # without a record to choose from
+# what of a machine decides the last bits of a number
+SAME_KIND = ("machine", "processor", "system", "device", "torch", "threads")
+
+
+class Record(BaseModel):
+    """A run in aggregates."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = RECORD_FORMAT
+    command: str  # that makes the run again
+    results: Results
+    fitted: LeaveOneOut
+    families: tuple[FamilyFacts, ...]
+
+    @property
+    def model(self) -> str:
+        return self.results.config.model.name
+
+    @property
+    def images(self) -> int:
+        """Images of all data sets."""
+        return sum(counts.original for counts in self.results.n_samples.values())
+
+    @property
+    def paragraphs(self) -> tuple[Paragraph, ...]:
+        """The verdict on each family."""
+        return tuple(family_paragraph(family_verdict(facts)) for facts in self.families)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """One table per family: methods × metrics with intervals."""
+        return tuple(
+            pooled_table(facts, key=f"recorded-{index}", title=f"{facts.title}, recorded")
+            for index, facts in enumerate(self.families, start=1)
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the record as JSON."""
+        text = self.model_dump_json(by_alias=True, exclude_defaults=True)
+        try:
+            write_atomically(path, text.encode() + b"\n")
+        except OSError as error:
+            raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
+
+
+def make_record(
+    run: Path | str,
+    *,
+    methods: Collection[str] = (),
+    command: str = "",
+    resampling: Resampling | None = None,
+) -> Record:
+    """Return the record of a run.
+
+    Args:
+        run: its folder.
+        methods: names of the methods to keep, with all their λ; all when empty.
+        command: that makes the run again; the run's own when empty.
+        resampling: how differences are decided.
+
+    Raises:
+        ReportError: several stores, or a method that lacks images.
+    """
+    with load_runs([run]) as loaded:
+        if len(loaded.sources) != 1:
+            raise ReportError(f"{run} has {len(loaded.sources)} stores: `dtpt merge` it first.")
+        (source,) = loaded.sources
+        (condition,) = with_derived_rows(loaded).conditions
+        own = run_command(source).rpartition(" --output ")[0]
+        results = results_of(source.run)
+        kept = {c.label for c in source.run.cells if not methods or c.method in methods}
+    cells = {k: c for k, c in condition.cells.items() if not methods or k[1].method in methods}
+    condition = replace(condition, cells=cells)
+    _check_complete(condition)
+    (families,) = compare_conditions([condition], resampling)
+    named = {
+        name: {label: record for label, record in found.items() if label in kept}
+        for name, found in results.results.items()
+    }
+    return Record(
+        command=command or f"{own} --output runs/recorded",
+        results=results.model_copy(update={"results": named, "groups": {}}),
+        fitted=condition.fitted,
+        families=families,
+    )
+
+
+def _check_complete(condition: Condition) -> None:
+    for (dataset, variant, seed), cell in condition.cells.items():
+        if not cell.is_finished:
+            raise ReportError(
+                f"{dataset}, {variant.label}, seed {seed}: {cell.effective:,} of "
+                f"{cell.expected:,} images are evaluated; a record needs all. Finish the run."
+            )
+
+
+def read_record(path: Path) -> Record:
+    """Read a record from a file.
+
+    Raises:
+        ReportError: the file cannot be read, or is not a record.
+    """
+    try:
+        return Record.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {os_error(error)}.") from error
+    except ValidationError as error:
+        raise ReportError(
+            f"{path} is not a record of a run ({explain(error)}). Make it again with "
+            f"`dtpt demo --full --record {path}`."
+        ) from error
+
+
+def load_record(model: str) -> Record | None:
+    """Return the packaged record; None for another model, or where there is none."""
+    found = files("dtpt.report") / PACKAGED
+    if not found.is_file():
+        return None
+    record = Record.model_validate_json(found.read_bytes())
+    return record if record.model == model else None
+
+
+@dataclass(frozen=True)
+class RecordCheck:
+    """How a new run compares with a record."""
+
+    same_kind: bool  # whether both come from the same kind of machine
+    compared: int  # values that both have
+    deviations: tuple[str, ...]  # those that differ more than they may
+
+    @property
+    def text(self) -> str:
+        """The outcome in a sentence or two."""
+        if not self.compared:
+            return "The record has none of these data sets and methods: nothing was compared."
+        kind = "within the tolerance of pooled values, because the machines differ"
+        if self.same_kind:
+            kind = "bit by bit, because both were computed on the same kind of machine"
+        head = f"Compared with the record: {self.compared:,} numbers, {kind}"
+        if not self.deviations:
+            return f"{head}; all agree."
+        return f"{head}; {len(self.deviations)} differ, first {self.deviations[0]}"
+
+
+def check_record(new: Record, record: Record) -> RecordCheck:
+    """Compare a new run with a record, as far as they have data sets and methods in common.
+
+    On the same kind of machine every value must be equal. On another, the pooled values of families
+    with the same sets must be within the metrics' tolerances: the last bits decide the prediction
+    of a few images in a thousand.
+    """
+    same = _kind(new.results) == _kind(record.results)
+    pairs = list(_family_values(new, record))
+    pairs += list(_set_values(new.results, record.results)) if same else []
+    deviations = []
+    for where, metric, own, recorded in pairs:
+        if abs(own - recorded) > (0.0 if same else METRICS[metric].tolerance):
+            text = METRICS[metric].text
+            deviations.append(f"{where}, {metric}: {text(own)}, recorded {text(recorded)}.")
+    return RecordCheck(same, len(pairs), tuple(deviations))
+
+
+def _kind(results: Results) -> tuple[object, ...]:
+    machines = {tuple(str(env.get(name)) for name in SAME_KIND) for env in results.environment}
+    return machines, results.fingerprints.model, results.config.tuning
+
+
+def _set_values(new: Results, record: Results) -> Iterator[tuple[str, str, float, float]]:
+    """Yield place, metric and both values for each data set, method and metric of both."""
+    for name, methods in new.results.items():
+        same = new.fingerprints.datasets[name] == record.fingerprints.datasets.get(name)
+        if not same or new.n_samples[name].original != record.n_samples[name].original:
+            continue
+        for label, found in methods.items():
+            other = record.results[name].get(label)
+            recorded = (other.mean or {}) if other else {}
+            for metric, value in (found.mean or {}).items():
+                if metric in recorded:
+                    yield f"{name}, {label}", metric, value, recorded[metric]
+
+
+def _family_values(new: Record, record: Record) -> Iterator[tuple[str, str, float, float]]:
+    """Yield the same for the pooled values of families with the same sets."""
+    known = {facts.sets: facts for facts in record.families}
+    for facts in new.families:
+        other = known.get(facts.sets)
+        if other is None or other.images != facts.images:
+            continue
+        for label, metrics in facts.values.items():
+            recorded = other.values.get(label, {})
+            for metric, number in metrics.items():
+                value = recorded[metric].value if metric in recorded else None
+                if number.value is not None and value is not None:
+                    yield f"{facts.title}, {label}", metric, number.value, value
+
+
+def demo_plan(record: Record | None, *, full: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return data sets and methods of the demo; the quick one takes the λ of the record."""
+    groups = BENCHMARK_GROUPS if full else QUICK_GROUPS
+    sets = tuple(f"{style}/{group}" for style in (COLOUR, LINE) for group in groups)
+    if full:
+        return sets, (*METHODS, *GRID)
+    lambdas = record.fitted.lambdas if record else {}
+    chosen = [lambdas[name]["d-tpt"] for name in sets if "d-tpt" in lambdas.get(name, {})]
+    words = dict.fromkeys(f"d-tpt@{lambda_:g}" for lambda_ in chosen if lambda_ != 1e5)
+    return sets, (*METHODS, *(words if chosen else (USUAL,)))
+
+
+def demo_methods() -> set[str]:
+    """Return the names of the methods that a record of the demo keeps."""
+    return {resolve_method(name).name for name in METHODS}
