@@ -1,6 +1,6 @@
 """How long a report of 20 runs with 50,000 rows each takes: `python tests/report/bench_report.py`.
 
-The rows are written straight into the tables (a commit per picture would take hours).
+The rows are written straight into the tables (a commit per image would take hours).
 """
 
 import sys
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from handmade import TUNING, dataset
 
-from dtpt.report import gather, write_report
+from dtpt.report import load_runs, write_report
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import ModelSpec, RunSpec
 from dtpt.runs.store import Store
@@ -24,7 +24,7 @@ METHODS = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0),
 
 
 def write(folder: Path, number: int) -> Path:
-    """One run: one data set, one method, 50,000 pictures."""
+    """One run: one data set, one method, 50,000 images."""
     entry = dataset(f"set{number // 5}", samples=ROWS, methods=(METHODS[number % 5],), classes=1000)
     spec = RunSpec(
         model=ModelSpec(name="big", fingerprint="big"),
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         runs = [write(Path(place) / f"run{i}", i) for i in range(RUNS)]
         for name, work in (
-            ("gather", lambda: gather(runs)),
+            ("load", lambda: load_runs(runs)),
             ("whole report", lambda: write_report(runs, Path(place) / "report")),
         ):
             wall, cpu = time.perf_counter(), time.process_time()

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from handmade import write_five
 
-from dtpt.report import Gathered, gather
+from dtpt.report import Loaded, load_runs
 
 
 @pytest.fixture(autouse=True)
@@ -23,5 +23,5 @@ def five_method_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def five_methods(five_method_run: Path) -> Gathered:
-    return gather([five_method_run])
+def five_methods(five_method_run: Path) -> Loaded:
+    return load_runs([five_method_run])

@@ -69,6 +69,7 @@ def write_run(
     keep: bool = True,
     precision: str = "float32",
     batch: int = 1,
+    names: Sequence[str] = (),
 ) -> Path:
     """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet)."""
     spec = RunSpec(
@@ -90,12 +91,13 @@ def write_run(
             store.write_classes(entry.name, classes)
             cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
             for index in range(entry.samples):
-                _write_sample(store, entry, cells, index, says, done, keep)
+                name = names[index] if names else f"image-{index:05d}"
+                _write_sample(store, entry, cells, index, says, done, keep, name)
     return folder
 
 
-def _write_sample(store, entry, cells, index, says, done, keep) -> None:
-    sample = SampleInfo(entry.name, f"picture-{index:05d}", label=index % entry.classes)
+def _write_sample(store, entry, cells, index, says, done, keep, name) -> None:
+    sample = SampleInfo(entry.name, name, label=index % entry.classes)
     states = {cell: done(cell, index) for cell in cells}
     answers = {
         cell: answer(sample.label, *says(cell, index), classes=entry.classes, keep=keep)

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from handmade import dataset, write_run
 
 from dtpt.analysis.feature_results import (
     DimensionProfile,
@@ -29,28 +30,31 @@ from dtpt.analysis.results import (
     StaticComparison,
     WithoutDominant,
 )
+from dtpt.analysis.tables import analysis_tables
 from dtpt.errors import ReportError
 from dtpt.metrics import reliability_bins, risk_coverage_curve
-from dtpt.report import write_report
-from dtpt.report.figures import (
+from dtpt.report import load_runs, write_report
+from dtpt.report.derived import with_derived_rows
+from dtpt.report.facts import Resampling, compare_conditions, mean_facts
+from dtpt.report.figures import inline_svg, svg_text
+from dtpt.report.figures.geometry import (
     analysis_figures,
-    confidence_shift,
     dimension_profile,
     dispersion_figure,
-    inline_svg,
     movement_drawing,
     movement_split,
-    pareto_figure,
+    sensitivity_bars,
+)
+from dtpt.report.figures.images import view_mosaic
+from dtpt.report.figures.pareto import TradeOff, pareto_figure, pareto_overview, trade_offs
+from dtpt.report.figures.reliability import (
+    confidence_shift,
+    dataset_figures,
+    pooled_reliability,
     reliability_row,
     risk_coverage_figure,
-    sensitivity_bars,
-    svg_text,
-    trade_offs,
-    view_mosaic,
 )
-from dtpt.report.figures.pareto import TradeOff
 from dtpt.report.figures.style import looks_for
-from dtpt.report.tables.analysis_tables import analysis_tables
 
 rng = np.random.default_rng(0)
 CONFIDENCE = rng.uniform(0.3, 1, size=300)
@@ -189,7 +193,7 @@ def test_movement_is_drawn_from_the_text_toward_the_image() -> None:
 
 def test_mosaic_shows_every_view_with_its_entropy_and_frames_the_kept() -> None:
     views = rng.integers(0, 255, (6, 8, 8, 3), dtype=np.uint8)
-    _, axes = view_mosaic(views, [0.1 * i for i in range(6)], kept=[0, 4], columns=4)
+    _, axes = view_mosaic(views, [0.1 * i for i in range(6)], kept=[0, 4])
     assert len(axes.images) == 6
     assert np.array_equal(axes.images[5].get_array(), views[5])
     assert [text.get_text() for text in axes.texts] == [
@@ -212,6 +216,36 @@ def test_methods_differ_in_more_than_colour() -> None:
     looks = looks_for((name, None) for name in names)
     assert len({look.marker for look in looks.values()}) == 7
     assert len({(str(look.dash), look.marker) for look in looks.values()}) == 7
+
+
+def test_lambdas_of_one_method_differ_in_shade_and_marker() -> None:
+    lambdas = [("d-tpt", 10.0**power) for power in range(1, 7)]
+    looks = looks_for([("zero-shot", None), ("tpt", None), ("tpt+sals", None), *lambdas])
+    assert len({look.colour for look in looks.values()}) == len(looks)
+    assert len({look.marker for look in looks.values()}) == len(looks)
+    assert len({look.dash for (name, _), look in looks.items() if name == "d-tpt"}) == 1
+
+
+def test_figures_of_a_run_are_drawn_at_the_chosen_lambda(tmp_path) -> None:
+    def says(cell, index):
+        best = {"pets": 1e4, "cars": 1e6, "cows": 1e6}[cell.dataset]
+        return index % 2 == 0, 0.95 if cell.lambda_ not in (None, best) else 0.5
+
+    grid = (("tpt", None), ("d-tpt", 1e4), ("d-tpt", 1e5), ("d-tpt", 1e6))
+    sets = [dataset(name, samples=6, methods=grid) for name in ("pets", "cars", "cows")]
+    with load_runs([write_run(tmp_path, sets, says)]) as loaded:
+        (condition,) = with_derived_rows(loaded).conditions
+    figures = {figure.key: figure for figure in dataset_figures(condition, prefix="")}
+    assert "D-TPT (λ = 10⁶)" in figures["pets-reliability"].alternative
+    assert "10⁴" not in figures["pets-risk"].alternative
+    topics = [figure.topic for key, figure in figures.items() if key.endswith("risk")]
+    assert topics == ["", "cars", "cows"]
+    few = Resampling(resamples=20)
+    (overview,) = pareto_overview(mean_facts(condition, "fine-grained", resampling=few), prefix="")
+    assert overview.alternative.count("D-TPT") == 3  # the chosen λ is one of them
+    (facts,) = compare_conditions([condition], few)[0]
+    pooled = pooled_reliability(condition, facts, key="k")
+    assert len(pooled.parts) == len(facts.shown) == 3
 
 
 def test_svg_is_the_same_every_time_and_well_formed() -> None:
@@ -276,16 +310,15 @@ def test_an_analysis_becomes_figures_with_words_and_tables_with_its_numbers() ->
     drawings = list(analysis_figures(analysis()))
     assert len({drawing.key for drawing in drawings}) == len(drawings) == 5
     assert all("<svg" in drawing.svg and drawing.alternative for drawing in drawings)
-    dependence, moved, without = analysis_tables(analysis())
-    assert dependence.rows[0][:4] == ("TPT", "25.00", "50.00", "—")
-    assert dependence.rows[1][3:] == ("80.00", "61.00", "10.00", "61.00", "10.00")
-    assert [row[0] for row in moved.rows] == ["Zero-shot", "TPT"]
-    assert without.rows == (("TPT", "60.00 / 20.00", "61.00 / 10.00", "61.00 / 10.00"),)
+    tables = {table.title.partition(":")[0]: table for table in analysis_tables(analysis())}
+    without = tables["Without dominant dimensions, accuracy / ECE (%)"]
+    texts = [cell.text for cell in without.rows[0].cells]
+    assert texts == ["60.00 / 20.00", "61.00 / 10.00", "61.00 / 10.00"]
 
 
 def test_the_page_shows_an_analysis_file(five_method_run, tmp_path) -> None:
     path = save_analysis(analysis(), tmp_path)
     made = write_report([five_method_run], tmp_path / "out", analysis=path)
     text = made.page.read_text("utf-8")
-    assert "How much of the update depends on the picture" in text
+    assert 'id="analysis"' in text
     assert (tmp_path / "out" / "figures" / "analysis-dispersion.svg").exists()

@@ -10,6 +10,7 @@ import pytest
 from handmade import dataset, random_says, write_run
 from PIL import Image
 
+from dtpt.methods import METHODS
 from dtpt.report import WrittenReport, write_report
 
 CHROMIUM = shutil.which("chromium")
@@ -79,12 +80,11 @@ def test_page_is_one_file_that_loads_nothing(written: WrittenReport) -> None:
 
 def test_every_figure_has_a_title_and_words(written: WrittenReport) -> None:
     found = outline(written.page.read_text("utf-8"))
-    pictures = [a for tag, a in found.attributes if tag == "svg"]
-    report = written.report
-    shown = [*report.figures, *report.coverage_figures, *report.parts[0].pictures]
-    assert len(pictures) == sum(len(figure.panel_svgs) for figure in shown) > 8
+    drawings = [a for tag, a in found.attributes if tag == "svg"]
+    shown = written.report.all_figures
+    assert len(drawings) == sum(len(figure.parts) for figure in shown) > 8
     ids = {a["id"] for _, a in found.attributes if a.get("id")}
-    for attributes in pictures:
+    for attributes in drawings:
         assert attributes["role"] == "img"
         assert set((attributes["aria-labelledby"] or "").split()) <= ids
     named = [a["id"] for _, a in found.attributes if a.get("id")]
@@ -104,8 +104,7 @@ def test_report_says_what_was_run_and_how_to_run_it_again(written: WrittenReport
         assert part in text
     names = {path.name for path in written.files}
     assert {"index.html", "card.md", "tables.md", "tables.tex", "tables.csv"} <= names
-    report = written.report
-    drawn = [*report.figures, *report.coverage_figures, *report.parts[0].pictures]
+    drawn = written.report.all_figures
     assert sum(path.suffix == ".svg" for path in written.files) == len(drawn)
     card = written.card.read_text("utf-8")
     assert "## Limits" in card
@@ -139,13 +138,23 @@ def test_unfinished_and_lonely_runs_give_a_report_that_says_so(tmp_path: Path) -
         done=lambda cell, index: "ok" if index < 3 else "",
     )
     text = write_report([run], tmp_path / "out").page.read_text("utf-8")
-    assert "3 of 6 pictures are evaluated" in text
-    assert "No method has answered all pictures yet" in text
-    assert "incomplete: pets seed 0: 3 of 6" in text
+    assert "3 of 6 images" in text
+    assert "No method has been evaluated on all images" in text
+    assert "pets seed 0: 3 of 6" in text
 
 
-def test_mistakes_without_their_pictures_say_so(written: WrittenReport) -> None:
-    assert "picture not on this machine" in written.page.read_text("utf-8")
+def test_mistakes_without_their_images_are_listed(written: WrittenReport) -> None:
+    assert "image not on this machine" in written.page.read_text("utf-8")
+
+
+def test_a_run_with_many_variants_has_a_report(tmp_path: Path) -> None:
+    """More methods and λ than there are markers for their curves."""
+    names = [*METHODS, "tpt+sals", "tpt+ts=1.16", "tpt+no-tdd", "d-tpt+views=0.3", "d-tpt-static"]
+    many = [(name, None) for name in names] + [("d-tpt", 10.0**power) for power in range(9)]
+    entry = dataset(samples=6, methods=many)
+    made = write_report([write_run(tmp_path / "run", [entry], random_says())], tmp_path / "out")
+    assert len(made.report.parts[0].means[0].rows) == len(many)
+    outline(made.page.read_text("utf-8"))
 
 
 @needs_chromium

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from dtpt.report.paper.comparable import paper_sets
+from dtpt.data.named_sets import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report.paper.numbers import (
     backbone_of,
     init_of,
     is_paper_lambda,
     paper_data,
+    paper_floors,
     paper_mean,
     paper_number,
+    paper_sets,
 )
 
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
@@ -78,3 +80,22 @@ def test_every_number_of_the_reference_is_here() -> None:
     mine = [numbers({k: t[k] for k in ("means", "sets") if k in t}) for t in ours.values()]
     theirs = [numbers(table["backbones"]) for table in reference.values()]
     assert sorted(x for part in mine for x in part) == sorted(x for part in theirs for x in part)
+
+
+@pytest.mark.parametrize("model", ["ViT-B-16/openai", "RN50/openai"])
+def test_every_set_of_the_paper_has_a_floor_that_falls_with_its_size(model) -> None:
+    names = [*FINE_GRAINED, *NATURAL_SHIFTS]
+    found = {floor.dataset: floor for floor in paper_floors(model, names)}
+    assert set(found) == set(names)
+    assert all(0 < floor.low <= floor.high < 0.06 for floor in found.values())
+    assert found["imagenet"].high < found["sun397"].low < found["dtd"].low
+
+
+def test_the_printed_values_are_beside_the_floor() -> None:
+    (found,) = paper_floors("ViT-B-16/openai", ["dtd"])
+    assert found.printed["d-tpt"] == pytest.approx(0.052)
+    assert set(found.printed) == {"zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt"}
+
+
+def test_sets_that_the_paper_does_not_have_are_left_out() -> None:
+    assert paper_floors("ViT-B-16/openai", ["openmoji", "pets"]) == []

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from dtpt.cli.flags import AsJson
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dtpt.report import WrittenReport
-    from dtpt.report.composing import ConditionReport
 
 
 def report(
@@ -41,7 +38,7 @@ def report(
         as_json: Print every number of the tables, one record each, and the list of files.
     """
     from dtpt.report import write_report
-    from dtpt.report.comparison import Resampling
+    from dtpt.report.facts import Resampling
 
     written = write_report(
         list(runs),
@@ -52,51 +49,38 @@ def report(
         data_root=data_root,
     )
     if as_json:
-        print(json.dumps(report_document(written), indent=2, ensure_ascii=False))
+        print(json.dumps(written.document(), indent=2, ensure_ascii=False))
     else:
         show_report(written)
 
 
-def report_document(written: "WrittenReport") -> dict[str, object]:
-    """Return what `--json` prints."""
-    from dtpt.files import printable
-    from dtpt.report.tables import table_records
-
-    parts = written.report.parts
-    titles = [f"{part.condition.title}: " if len(parts) > 1 else "" for part in parts]
-    return {
-        "verdicts": [
-            f"{t}{v.text}" for t, p in zip(titles, parts, strict=True) for v in p.verdicts
-        ],
-        "remarks": list(written.report.gathered.remarks),
-        "tables": list(table_records(written.report.tables)),
-        "files": [printable(path) for path in written.files],
-    }
-
-
 def show_report(written: "WrittenReport") -> None:
-    """Print verdict, remarks, the main tables, and where everything is."""
+    """Print verdicts, notes, the main tables, and where everything is."""
     from rich.text import Text
 
     from dtpt.cli.output import wide_console
     from dtpt.files import printable
-    from dtpt.report.tables.terminal import terminal_table, terminal_verdict
+    from dtpt.tables import terminal
 
+    report = written.report
     console = wide_console()
-    for part in written.report.parts:
-        _print_heading(console, written, part)
-        for verdict in part.verdicts:
-            console.print(terminal_verdict(verdict))
-    if written.report.note:
-        console.print(f"\n{written.report.note}", highlight=False, markup=False)
-    for remark in written.report.gathered.remarks:
-        console.print(Text.assemble(("Note: ", "yellow"), remark))
-    for part in written.report.parts:
-        _print_heading(console, written, part)
+    for heading, part in report.headed:
+        if heading:
+            console.print(f"\n{heading}", style="bold", markup=False, highlight=False)
+        for verdict in part.paragraphs:
+            words = " ".join(verdict.sentences)
+            console.print(Text.assemble((f"\n{verdict.where}. ", "bold"), words))
+    if report.note:
+        console.print(f"\n{report.note}", highlight=False, markup=False)
+    for note in report.loaded.notes:
+        console.print(Text.assemble(("Note: ", "yellow"), note))
+    for heading, part in report.headed:
+        if heading:
+            console.print(f"\n{heading}", style="bold", markup=False, highlight=False)
         for table in (*part.pooled, *part.means):
-            console.print(terminal_table(table))
-    for table in written.report.prompt_tables:
-        console.print(terminal_table(table))
+            console.print(terminal(table))
+    for table in report.prompt_tables:
+        console.print(terminal(table))
     folder = written.page.parent.resolve()
     for name, path in (
         ("Page:", written.page.resolve()),
@@ -105,9 +89,3 @@ def show_report(written: "WrittenReport") -> None:
         ("Figures:", folder / "figures"),
     ):
         print(f"{name:<9}{printable(path)}")  # never wrapped: to be copied
-
-
-def _print_heading(console: "Console", written: "WrittenReport", part: "ConditionReport") -> None:
-    """Say which model, prompt and settings follow, where there are several."""
-    if len(written.report.parts) > 1:
-        console.print(f"\n{part.condition.title}", style="bold", markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""A report: everything computed once from the runs, then written as page, card, tables and figures."""
+"""A report: computed once from the runs, then written as page, card, tables and figures."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence

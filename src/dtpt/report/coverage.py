@@ -43,7 +43,7 @@ class CheckedCell:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """One table and figure per family, and one table with every set; empty without rows to check."""
+    """One table and figure per family, and a table with every set; empty if nothing is checked."""
 
     tables: tuple[Table, ...] = ()
     sets: tuple[Table, ...] = ()

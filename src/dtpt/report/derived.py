@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dtpt.data.families import family_protocol
 from dtpt.errors import DtptError
-from dtpt.methods import find_method
+from dtpt.methods import find_method, parse_label
 from dtpt.metrics import fit_shared_temperature, tempered
 from dtpt.report.load import (
     CellRows,
@@ -154,8 +154,8 @@ def _usual(variants: Sequence[Variant], family: str) -> Variant:
     """Return the variant with its authors' λ, else the middle one."""
     ordered = sorted(variants, key=lambda variant: variant.lambda_ or 0.0)
     try:
-        stem = ordered[0].method.partition("+")[0]
-        default = find_method(stem).lambdas[family_protocol(family)]
+        base = parse_label(ordered[0].method).base
+        default = find_method(base).lambdas[family_protocol(family)]
     except (DtptError, KeyError):
         default = None
     usual = [variant for variant in ordered if variant.lambda_ == default]

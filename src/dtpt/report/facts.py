@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from dtpt.data import family_title
 from dtpt.errors import DtptError, ReportError
-from dtpt.methods import resolve_method
-from dtpt.methods.cost import cost
+from dtpt.methods import method_cost, resolve_method
 from dtpt.metrics import (
     METRICS,
     Comparison,
@@ -101,9 +100,7 @@ class FamilyFacts:
 
     def best(self, metric: str) -> Variant | None:
         """Return the variant that is significantly better than every other one, if any."""
-        return next(
-            (v for v in self.variants if self.values[v.label][metric].significant), None
-        )
+        return next((v for v in self.variants if self.values[v.label][metric].significant), None)
 
     @property
     def is_decided(self) -> bool:
@@ -448,7 +445,7 @@ def _passes(variant: Variant, views: int, *, steps: int) -> tuple[int | None, in
     """Return image and text passes of a method; derived rows cost no more."""
     try:
         method = resolve_method(variant.method, lambda_=variant.lambda_)
-        spent = cost(method, views=views, steps=steps)
+        spent = method_cost(method, views=views, steps=steps)
     except DtptError:  # a plug-in that is not installed here
         return None, None
     return spent.image_passes, spent.text_forward + spent.text_backward

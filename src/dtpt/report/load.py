@@ -19,13 +19,13 @@ from pydantic import Field
 from dtpt.data.named_sets import NAMED_SETS, catalog_entry
 from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
-from dtpt.methods import method_title
+from dtpt.methods import method_label, method_title
 from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.runs.reading import Run
 from dtpt.runs.rows import Columns, column_types
 from dtpt.runs.sessions import session_remarks
 from dtpt.runs.shards import MAIN_STORE, store_files
-from dtpt.runs.spec import Cell, DatasetSpec, RunSpec, method_label
+from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
 
 COLUMNS = (

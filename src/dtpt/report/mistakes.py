@@ -75,7 +75,8 @@ def _of_cell(
         Mistake(
             dataset,
             str(row["sample"]),
-            *(_class_name(classes, int(row[column])) for column in ("label", "prediction")),
+            _class_name(classes, int(row["label"])),
+            _class_name(classes, int(row["prediction"])),
             float(row["confidence"]),
             _class_name(classes, int(row["zero_shot_prediction"])),
             max(float(row["zero_shot_confidence"]), 0.0),

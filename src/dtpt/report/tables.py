@@ -150,8 +150,11 @@ def _mean_columns(
     lines = [(v, tuple(means.numbers[v, m, c] for m, c in columns)) for v in means.variants]
     titles = {MEAN: "Mean" if len({c for _, c in columns}) > 1 else ""}
     heads = [(METRICS[m], titles[c] if c in titles else set_title(c)) for m, c in columns]
-    undecided = [head or metric.title for (metric, head), column in zip(heads, columns, strict=True)
-                 if column in means.undecided]
+    undecided = [
+        head or metric.title
+        for (metric, head), column in zip(heads, columns, strict=True)
+        if column in means.undecided
+    ]
     notes = _mean_notes(lines, means)
     if sum(all(n.value is not None for n in numbers) for _, numbers in lines) > 1 and undecided:
         where = "any column" if len(undecided) == len(columns) else ", ".join(undecided)
@@ -224,9 +227,7 @@ def choice_table(title: str, rows: Sequence[Choice]) -> Table:
     columns += [Column(name, record={"column": name}) for name in ("image passes", "text passes")]
     lines = []
     for row in rows:
-        cells = [
-            Cell(number_text(row.values[m], METRICS[m]), bold=m in row.best) for m in SUMMARY
-        ]
+        cells = [Cell(number_text(row.values[m], METRICS[m]), bold=m in row.best) for m in SUMMARY]
         passes = ("?" if n is None else str(n) for n in (row.image_passes, row.text_passes))
         lines.append(Row(row.title, (*cells, *map(Cell, passes))))
     return Table(
@@ -356,7 +357,9 @@ def _record(number: Number, metric: Metric) -> dict[str, object]:
 
 def _floor_line(lines: Sequence[Sequence[Number]]) -> tuple[tuple[str, ...], ...]:
     """Return the line below a table with the noise floor of an ECE, from lowest to highest row."""
-    columns = [[n.floor for n in column if n.floor is not None] for column in zip(*lines)]
+    columns = [
+        [n.floor for n in column if n.floor is not None] for column in zip(*lines, strict=True)
+    ]
     ends = [(f"{100 * min(few):.2f}", f"{100 * max(few):.2f}") if few else () for few in columns]
     texts = ["–".join(dict.fromkeys(pair)) for pair in ends]
     return ((FLOOR_TITLE, *texts),) if any(texts) else ()

@@ -15,7 +15,7 @@ from dtpt.analysis.results import (
     DispersionScatter,
     MethodGeometry,
 )
-from dtpt.methods import method_title
+from dtpt.methods import method_title, parse_label
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
     BLUE,
@@ -108,7 +108,7 @@ def dispersion_figure(scatter: DispersionScatter) -> tuple[Figure, Axes]:
     """Draw ATFD (x) against ECE (y, %), one point per data set, template and method."""
     figure = new_figure(4.8, 3.5)
     axes = figure.subplots()
-    names = [point.label.partition("@")[0] for point in scatter.points]
+    names = [parse_label(point.label).name for point in scatter.points]
     looks = looks_for((name, None) for name in names)
     for name in dict.fromkeys(names):
         own = [p for p, other in zip(scatter.points, names, strict=True) if other == name]

@@ -185,7 +185,7 @@ def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
 
 
 def confidence_shift(panels: Sequence[Shift]) -> tuple[Figure, list[Axes]]:
-    """Draw confidence before (x) and after tuning (y); right predictions are dots, wrong crosses."""
+    """Draw confidence before (x) and after tuning (y), right and wrong predictions apart."""
     figure = new_figure(max(2.2 * len(panels) + 0.2, 2.7), 2.9, top=0.52)
     row = figure.subplots(
         1, len(panels), sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12}

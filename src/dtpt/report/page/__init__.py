@@ -197,7 +197,8 @@ def dataset_table(condition: Condition) -> Table:
                 family_title(entry.family),
                 f"{entry.classes:,}",
                 condition.size_text([name]).removesuffix(" images"),
-                f"{entry.views.get('count', '?')}{' with AugMix' * bool(entry.views.get('augmix'))}",
+                str(entry.views.get("count", "?"))
+                + " with AugMix" * bool(entry.views.get("augmix")),
                 entry.fingerprint[:12],
             )
             for name, entry in condition.datasets.items()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,25 +21,15 @@ Kind = Literal["eval", "analysis", "drawing"]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run that a target needs.
-
-    Attributes:
-        model: Name of the model.
-        datasets: Names of the data sets.
-        methods: Names of the methods, `@λ` where the target asks for it.
-        seeds: Of the views.
-        views: Per picture.
-        template: Prompt with {}.
-        needs_context: Whether it starts from a trained context that the user must give.
-    """
+    """One run that a target needs."""
 
     model: str
     datasets: tuple[str, ...]
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # `@λ` where the target needs it
     seeds: tuple[int, ...]
     views: int
     template: str
-    needs_context: bool
+    needs_context: bool  # starts from a trained context that the user must give
 
     @property
     def name(self) -> str:
@@ -62,22 +52,36 @@ class Target:
 
 @dataclass(frozen=True)
 class MissingInputs:
-    """What a target needs and this machine has not.
+    """What a target needs and this machine does not have."""
 
-    Attributes:
-        models: Names of models whose weights are not in the cache.
-        datasets: Data sets that are not under the data root, with where they are expected.
-        context: Whether a trained context is needed for some rows and was not given; the other
-            rows can be had without it.
-    """
-
-    models: tuple[str, ...]
-    datasets: tuple[tuple[DatasetSummary, tuple[str, ...]], ...]
-    context: bool = False
+    models: tuple[str, ...]  # without weights in the cache
+    datasets: tuple[tuple[DatasetSummary, tuple[str, ...]], ...]  # with where they are expected
+    context: bool = False  # needed for some rows only
 
     def __bool__(self) -> bool:
         """Whether weights or data are missing."""
         return bool(self.models or self.datasets)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is missing, where it is expected and how to get it."""
+        lines = [
+            f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}"
+            for name in self.models
+        ]
+        for summary, paths in self.datasets:
+            lines.append(
+                f"Missing data: {summary.name} ({summary.title}, {summary.images:,} images, "
+                f"{summary.classes:,} classes); expected at {' or '.join(paths)}"
+            )
+        if self.context:
+            lines.append("Missing context: the CoOp rows need --context FILE.")
+        return lines
+
+    def document(self) -> dict[str, Any]:
+        """Return the same as plain data."""
+        sets = [{**asdict(summary), "expected_at": paths} for summary, paths in self.datasets]
+        return {"models": self.models, "datasets": sets, "context": self.context}
 
 
 @lru_cache(maxsize=1)
@@ -93,29 +97,24 @@ def target_names() -> tuple[str, ...]:
 
 
 def find_target(name: str) -> Target:
-    """Return one target.
-
-    Raises:
-        UnknownName: The paper has no such table or figure.
-    """
+    """Return one target; raise `UnknownName` if the paper has no such table or figure."""
     targets = _content()["targets"]
     if name not in targets:
         raise UnknownName("table or figure", name, targets, f"Known: {', '.join(targets)}.")
     entry = targets[name]
-    runs = tuple(_planned(run) for run in entry["runs"])
+    runs = tuple(_planned({**_content()["defaults"], **run}) for run in entry["runs"])
     return Target(name, entry["title"], entry["kind"], entry.get("note", ""), runs)
 
 
 def _planned(run: dict[str, Any]) -> PlannedRun:
-    merged = {**_content()["defaults"], **run}
     return PlannedRun(
-        model=merged["model"],
-        datasets=tuple(expand_names(merged["dataset"])),
-        methods=tuple(merged["method"]),
-        seeds=tuple(merged["seed"]),
-        views=merged["views"],
-        template=merged["template"],
-        needs_context=merged.get("context", False),
+        model=run["model"],
+        datasets=tuple(expand_names(run["dataset"])),
+        methods=tuple(run["method"]),
+        seeds=tuple(run["seed"]),
+        views=run["views"],
+        template=run["template"],
+        needs_context=run.get("context", False),
     )
 
 
@@ -129,14 +128,14 @@ def narrowed(
     """Keep the part of a target that belongs to a model, to some data sets and to some methods.
 
     Args:
-        target: The whole.
-        model: Its name; None for all.
-        datasets: Names, of groups too; empty for all.
-        methods: Names; one without a weight stands for all weights that the target has of it. One
-            that the target has not is run all the same. Empty for all.
+        target: the whole.
+        model: its name; None for all.
+        datasets: names, of groups too; empty for all.
+        methods: names; one without λ means all λ that the target has of it, and one that the target
+            does not have is run all the same. Empty for all.
 
     Raises:
-        ReportError: Nothing of the target is left.
+        ReportError: nothing of the target is left.
     """
     wanted = set(expand_names(datasets)) if datasets else set()
     known = aliases().get(model, model) if model is not None else None
@@ -157,12 +156,7 @@ def narrowed(
 
 
 def _chosen_methods(planned: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return planned methods that are wanted, with their weights, and wanted ones not planned.
-
-    Example:
-        >>> _chosen_methods(("tpt", "c-tpt@50", "c-tpt@20"), ("c-tpt", "zero"))
-        ('c-tpt@50', 'c-tpt@20', 'zero')
-    """
+    """Return planned methods that are wanted, with their λ, and wanted ones not planned."""
     found: list[str] = []
     for name in wanted:
         found += [own for own in planned if name in (own, parse_label(own).name)] or [name]
@@ -184,13 +178,7 @@ def available(target: Target, missing: MissingInputs) -> Target:
 def find_missing(
     target: Target, data_root: Path | None, *, context: Path | None = None
 ) -> MissingInputs:
-    """Compare what a target needs with what is on this machine; asks no network.
-
-    Args:
-        target: What is wanted.
-        data_root: Folder that holds the data sets.
-        context: File of a trained context, if there is one.
-    """
+    """Compare what a target needs with what is on this machine, without any network."""
     root = resolve_root(data_root)
     known = {summary.name: summary for summary in list_datasets(data_root)}
     wanted = dict.fromkeys(name for run in target.runs for name in run.datasets)

@@ -7,15 +7,15 @@ import pytest
 from handmade import FIVE, SHIFTED, TUNING, dataset, write_run
 
 from dtpt.methods import resolve_method
-from dtpt.report import Contender, gather
-from dtpt.report.comparison import Resampling
-from dtpt.report.repeat_commands import method_words, report_command, row_command, run_command
+from dtpt.report import Variant, load_runs
+from dtpt.report.facts import Resampling
+from dtpt.report.repeat import method_words, report_command, row_command, run_command
 from dtpt.runs.spec import MethodSpec
 
 
 def spec_of(tmp_path, sets, **named):
-    with gather([write_run(tmp_path, sets, lambda cell, i: (True, 0.5), **named)]) as gathered:
-        return gathered.sources[0]
+    with load_runs([write_run(tmp_path, sets, lambda cell, i: (True, 0.5), **named)]) as loaded:
+        return loaded.sources[0]
 
 
 def asked(words, protocol):
@@ -27,8 +27,8 @@ def asked(words, protocol):
 BOTH = (("d-tpt", 1e5), ("d-tpt", 1e6), ("d-tpt@auto=0.9", None))
 CASES = {
     "defaults that differ between families": (FIVE, SHIFTED),
-    "and a weight beside the default": ((*FIVE, ("d-tpt", 1e6)), (*SHIFTED, ("d-tpt", 1e6))),
-    "several weights and a strength": ((FIVE[2], *BOTH), (SHIFTED[2], *BOTH)),
+    "and a λ beside the default": ((*FIVE, ("d-tpt", 1e6)), (*SHIFTED, ("d-tpt", 1e6))),
+    "several λ and a rule": ((FIVE[2], *BOTH), (SHIFTED[2], *BOTH)),
     "the default of one family written out": (
         (("c-tpt", 50.0),),
         (("c-tpt", 20.0), ("c-tpt", 50.0)),
@@ -47,7 +47,7 @@ def test_methods_of_the_command_are_those_of_the_run(tmp_path, name) -> None:
         assert asked(words, protocol) == entry.methods
 
 
-def test_a_weight_that_was_given_is_in_the_command(tmp_path) -> None:
+def test_a_lambda_that_was_given_is_in_the_command(tmp_path) -> None:
     sets = [
         dataset(methods=(*FIVE, ("d-tpt", 1e6))),
         dataset("sketches", family="natural-shifts", methods=(*SHIFTED, ("d-tpt", 1e6))),
@@ -79,7 +79,7 @@ def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
 
 def test_one_row_can_be_computed_by_itself(five_methods) -> None:
     (condition,) = five_methods.conditions
-    text = row_command(condition, ["pets", "cars"], contender=Contender("d-tpt", 1e5))
+    text = row_command(condition, ["pets", "cars"], variant=Variant("d-tpt", 1e5))
     assert "--dataset pets,cars --method d-tpt@100000 --seed 0,1" in text
 
 
@@ -87,17 +87,17 @@ def test_precision_and_batch_are_in_the_commands(tmp_path) -> None:
     run = write_run(
         tmp_path, [dataset()], lambda cell, i: (True, 0.5), precision="bfloat16", batch=4
     )
-    with gather([run]) as gathered:
-        (condition,) = gathered.conditions
+    with load_runs([run]) as loaded:
+        (condition,) = loaded.conditions
         commands = (
-            run_command(gathered.sources[0]),
-            row_command(condition, ["pets"], contender=Contender("tpt")),
+            run_command(loaded.sources[0]),
+            row_command(condition, ["pets"], variant=Variant("tpt")),
         )
     for command in commands:
         assert "--precision bfloat16 --batch 4" in command
 
 
-def test_a_part_is_taken_where_any_set_lacks_pictures(tmp_path) -> None:
+def test_a_part_is_taken_where_any_set_lacks_images(tmp_path) -> None:
     source = spec_of(tmp_path, [dataset(), dataset("cars", whole=100)])
     assert "--partial" in run_command(source)
 

@@ -7,12 +7,18 @@ import pytest
 from handmade import TUNING, dataset, random_says, write_run
 
 from dtpt.errors import DtptError, ReportError, RunError
-from dtpt.metrics import CalibrationReport, Predictions
-from dtpt.report import Contender, gather, write_report
-from dtpt.report.tables import family_table
+from dtpt.metrics import CalibrationReport
+from dtpt.report import Variant, load_runs, write_report
+from dtpt.report.facts import MEAN, Number, Resampling, mean_facts
 
 ONE = (("tpt", None),)
-TPT = Contender("tpt")
+TPT = Variant("tpt")
+
+
+def accuracies(condition) -> dict[str, Number]:
+    """The mean accuracy of every variant by method."""
+    means = mean_facts(condition, "fine-grained", resampling=Resampling(resamples=20))
+    return {v.method: means.numbers[v, "accuracy", MEAN] for v in means.variants}
 
 
 def says(cell, index):
@@ -21,12 +27,12 @@ def says(cell, index):
 
 def test_cells_hold_all_rows_and_metrics_from_them(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", [dataset(samples=5, methods=ONE)], says, seeds=(0, 3))
-    (condition,) = gather([run]).conditions
+    (condition,) = load_runs([run]).conditions
     assert condition.seeds == (0, 3)
     cell = condition.cells["pets", TPT, 3]
-    assert cell.confidence.tolist() == pytest.approx([0.6, 0.65, 0.7, 0.75, 0.8])
-    assert cell.correct.tolist() == [True, False, True, False, True]
-    expected = CalibrationReport.of(Predictions.from_confidence(cell.confidence, cell.correct))
+    assert cell.column("confidence").tolist() == pytest.approx([0.6, 0.65, 0.7, 0.75, 0.8])
+    assert cell.column("correct").tolist() == [True, False, True, False, True]
+    expected = CalibrationReport.of(cell.predictions)
     for name in ("accuracy", "ece", "aece", "mce", "aurc"):
         assert cell.metric(name) == pytest.approx(getattr(expected, name), abs=1e-15)
 
@@ -42,11 +48,11 @@ def test_shards_of_one_run_are_joined_by_sample(tmp_path: Path) -> None:
             done=lambda cell, index, part=part: "ok" if index % 3 == part else "",
         )
     whole = write_run(tmp_path / "whole", [entry], says_bounded)
-    joined = gather([tmp_path / "shards"]).conditions[0].cells["pets", TPT, 0]
-    alone = gather([whole]).conditions[0].cells["pets", TPT, 0]
+    joined = load_runs([tmp_path / "shards"]).conditions[0].cells["pets", TPT, 0]
+    alone = load_runs([whole]).conditions[0].cells["pets", TPT, 0]
     assert joined.is_finished
-    assert joined.confidence.tolist() == alone.confidence.tolist()
-    twice = gather([tmp_path / "shards", whole]).conditions[0].cells["pets", TPT, 0]
+    assert joined.column("confidence").tolist() == alone.column("confidence").tolist()
+    twice = load_runs([tmp_path / "shards", whole]).conditions[0].cells["pets", TPT, 0]
     assert twice.effective == 30
 
 
@@ -58,36 +64,36 @@ def test_contradicting_copies_are_refused(tmp_path: Path) -> None:
     entry = dataset(samples=3, methods=ONE)
     first = write_run(tmp_path / "a", [entry], says)
     second = write_run(tmp_path / "b", [entry], lambda cell, index: (True, 0.99))
-    with pytest.raises(RunError, match="contradict each other on sample 'picture-00000'"):
-        gather([first, second])
+    with pytest.raises(RunError, match="'image-00000'"):
+        load_runs([first, second])
 
 
 def test_empty_folder_missing_run_and_run_without_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no run at"):
-        gather([tmp_path])
-    with pytest.raises(ReportError, match="No run is given"):
-        gather([])
+    with pytest.raises(RunError, match="no run"):
+        load_runs([tmp_path])
+    with pytest.raises(ReportError, match="dtpt eval"):
+        load_runs([])
     empty = write_run(tmp_path / "empty", [dataset()], says, done=lambda cell, index: "")
-    with pytest.raises(ReportError, match="No picture has been evaluated yet"):
-        gather([empty])
+    with pytest.raises(ReportError, match="dtpt eval"):
+        load_runs([empty])
     (tmp_path / "junk.sqlite").write_bytes(b"this is no database at all, not even nearly one")
     with pytest.raises(DtptError, match=r"junk\.sqlite"):
-        gather([tmp_path / "junk.sqlite"])
+        load_runs([tmp_path / "junk.sqlite"])
 
 
 def test_one_name_for_two_class_lists_is_refused(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", [dataset(methods=ONE)], says)
     other = dataset(methods=ONE, fingerprint="other")
     second = write_run(tmp_path / "b", [other], says, classes=("cat", "dog", "fish"))
-    with pytest.raises(ReportError, match="different class lists under the name 'pets'"):
-        gather([first, second])
+    with pytest.raises(ReportError, match="class lists"):
+        load_runs([first, second])
 
 
 def test_different_parts_of_a_set_do_not_share_a_table(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", [dataset(samples=3, limit=3, methods=ONE)], says, seeds=(0,))
     second = write_run(tmp_path / "b", [dataset(samples=4, methods=ONE)], says, seeds=(1,))
-    with pytest.raises(ReportError, match=r"different samples \(3 and 4\)"):
-        gather([first, second])
+    with pytest.raises(ReportError, match="samples"):
+        load_runs([first, second])
 
 
 def test_different_models_are_never_in_one_mean(tmp_path: Path) -> None:
@@ -97,13 +103,9 @@ def test_different_models_are_never_in_one_mean(tmp_path: Path) -> None:
         )
         for name, right in (("good", True), ("bad", False))
     ]
-    conditions = gather(runs).conditions
+    conditions = load_runs(runs).conditions
     assert [condition.model for condition in conditions] == ["good", "bad"]
-    accuracies = [
-        family_table(condition, "fine-grained", key="t").rows[0].entries[0].value
-        for condition in conditions
-    ]
-    assert accuracies == [1.0, 0.0]
+    assert [accuracies(condition)["tpt"].value for condition in conditions] == [1.0, 0.0]
 
 
 def test_seeds_from_two_runs_meet_in_one_cell_row(tmp_path: Path) -> None:
@@ -113,10 +115,10 @@ def test_seeds_from_two_runs_meet_in_one_cell_row(tmp_path: Path) -> None:
         )
         for s in (0, 1)
     ]
-    (condition,) = gather(runs).conditions
-    entry = family_table(condition, "fine-grained", key="t").rows[0].entries[0]
-    assert entry.value == 0.5
-    assert entry.spread == pytest.approx(np.std([0, 1], ddof=1))
+    (condition,) = load_runs(runs).conditions
+    number = accuracies(condition)["tpt"]
+    assert number.value == 0.5
+    assert number.spread == pytest.approx(np.std([0, 1], ddof=1))
 
 
 def test_half_finished_cells_are_named_and_enter_no_mean(tmp_path: Path) -> None:
@@ -129,30 +131,29 @@ def test_half_finished_cells_are_named_and_enter_no_mean(tmp_path: Path) -> None
             "ok" if cell.dataset == "pets" or cell.method != "tpt" or i < 2 else ""
         ),
     )
-    gathered = gather([run])
-    assert any("cars, tpt, seed 0: 2 of 6 pictures" in text for text in gathered.remarks)
-    table = family_table(gathered.conditions[0], "fine-grained", key="t")
-    rows = {row.contender.method: row for row in table.rows}
-    assert rows["tpt"].entries[0].value is None
-    assert "cars seed 0: 2 of 6" in rows["tpt"].entries[0].missing
-    assert rows["d-tpt"].entries[0].value is not None
-    assert not any(entry.separated for entry in rows["tpt"].entries)
+    loaded = load_runs([run])
+    assert any("cars, tpt, seed 0: 2 of 6" in text for text in loaded.notes)
+    numbers = accuracies(loaded.conditions[0])
+    assert numbers["tpt"].value is None
+    assert "cars seed 0: 2 of 6" in numbers["tpt"].missing
+    assert numbers["d-tpt"].value is not None
+    assert not numbers["tpt"].significant
 
 
-def test_failed_pictures_are_counted_and_marked(tmp_path: Path) -> None:
+def test_failed_images_are_counted_and_marked(tmp_path: Path) -> None:
     run = write_run(
         tmp_path / "failed",
         [dataset(samples=4, methods=ONE)],
         lambda cell, index: (True, 0.8),
         done=lambda cell, index: "failed" if index == 1 else "ok",
     )
-    gathered = gather([run])
-    assert any("1 pictures could not be read" in text for text in gathered.remarks)
-    cell = gathered.conditions[0].cells["pets", TPT, 0]
+    loaded = load_runs([run])
+    assert any("truncated file" in text for text in loaded.notes)
+    cell = loaded.conditions[0].cells["pets", TPT, 0]
     assert (cell.is_finished, cell.effective, cell.failed) == (True, 3, 1)
-    entry = family_table(gathered.conditions[0], "fine-grained", key="t").rows[0].entries[0]
-    assert entry.value == 1.0
-    assert "could not be read" in entry.remark
+    number = accuracies(loaded.conditions[0])["tpt"]
+    assert number.value == 1.0
+    assert "1 images" in number.note
 
 
 def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
@@ -160,11 +161,11 @@ def test_a_damaged_store_is_called_damaged(tmp_path: Path) -> None:
     store = run / "run.sqlite"
     store.write_bytes(store.read_bytes()[:5000])
     with pytest.raises(RunError, match=r"run\.sqlite is damaged"):
-        gather([run])
+        load_runs([run])
 
 
-def test_remarks_of_data_sets_stand_beside_their_name_and_once(tmp_path: Path) -> None:
-    text = "2 folders hold no pictures."
+def test_notes_of_data_sets_name_them_and_appear_once(tmp_path: Path) -> None:
+    text = "2 folders hold no images."
     for number in (0, 1):
         write_run(
             tmp_path / str(number),
@@ -173,12 +174,12 @@ def test_remarks_of_data_sets_stand_beside_their_name_and_once(tmp_path: Path) -
             seeds=(number,),
             remarks={"pets": [text], "": ["The activation was guessed."]},
         )
-    found = gather([tmp_path / "0", tmp_path / "1"]).remarks
+    found = load_runs([tmp_path / "0", tmp_path / "1"]).notes
     assert list(found).count(f"pets: {text}") == 1
     assert "The activation was guessed." in found
 
 
-def test_different_threads_and_machines_are_told(tmp_path: Path) -> None:
+def test_different_threads_and_machines_are_noted(tmp_path: Path) -> None:
     for number, device in ((1, "cpu"), (2, "cuda (A6000)")):
         environment = {"threads": number, "device": device, "torch": "2"}
         write_run(
@@ -188,28 +189,26 @@ def test_different_threads_and_machines_are_told(tmp_path: Path) -> None:
             seeds=(number,),
             session={"environment": environment},
         )
-    found = gather([tmp_path / "1", tmp_path / "2"]).remarks
-    assert any("with 1 and 2 torch threads" in text for text in found)
-    assert any("different machines: device cpu and cuda (A6000)." in text for text in found)
-    alone = gather([tmp_path / "1"]).remarks
+    found = load_runs([tmp_path / "1", tmp_path / "2"]).notes
+    assert any("1 and 2 torch threads" in text for text in found)
+    assert any("device cpu and cuda (A6000)" in text for text in found)
+    alone = load_runs([tmp_path / "1"]).notes
     assert not any("threads" in text or "machines" in text for text in alone)
 
 
-def test_mixture_of_processors_in_a_cluster_is_told(tmp_path: Path) -> None:
+def test_mixture_of_processors_in_a_cluster_is_noted(tmp_path: Path) -> None:
     machines = [{"host": f"h{k}", "processor": name} for k, name in enumerate(("Xeon", "EPYC"))]
     session = {"environment": {"threads": 1}, "machines": machines}
     write_run(tmp_path, [dataset(methods=ONE)], says, session=session)
-    found = gather([tmp_path]).remarks
-    assert any("different machines: processor EPYC and Xeon." in text for text in found)
+    found = load_runs([tmp_path]).notes
+    assert any("processor EPYC and Xeon" in text for text in found)
 
 
-def test_parts_of_sets_are_told_beside_every_number(tmp_path: Path) -> None:
-    from dtpt.report import write_report
-
+def test_parts_of_sets_are_noted_beside_every_number(tmp_path: Path) -> None:
     entry = dataset(samples=4, whole=1692, methods=(("tpt", None), ("d-tpt", 1e5)))
     made = write_report([write_run(tmp_path / "run", [entry], says)], tmp_path / "out")
-    size = "4 of 1,692 pictures"
-    assert any(size in text for text in made.report.gathered.remarks)
+    size = "4 of 1,692 images"
+    assert any(size in text for text in made.report.loaded.notes)
     assert all(size in table.caption for table in made.report.tables)
     assert all(size in figure.caption for figure in made.report.figures)
     assert size in made.card.read_text("utf-8")
@@ -220,7 +219,7 @@ def test_runs_of_different_precision_share_no_table(tmp_path: Path) -> None:
     entry = dataset(methods=ONE)
     exact = write_run(tmp_path / "a", [entry], says)
     half = write_run(tmp_path / "b", [dataset(methods=(("vte", None),))], says, precision="float16")
-    titles = [condition.title for condition in gather([exact, half]).conditions]
+    titles = [condition.title for condition in load_runs([exact, half]).conditions]
     assert titles == ["tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, float16"]
 
 
@@ -228,10 +227,9 @@ def test_headings_tell_settings_apart(tmp_path: Path) -> None:
     entry = dataset(methods=ONE)
     usual = write_run(tmp_path / "a", [entry], says)
     twice = write_run(tmp_path / "b", [entry], says, tuning={**TUNING, "steps": 2, "rho": 0.3})
-    first, second = gather([usual, twice]).conditions
+    first, second = load_runs([usual, twice]).conditions
     assert first.title == "tiny, “a photo of a {}.”"
     assert second.title == "tiny, “a photo of a {}.”, steps 2, rho 0.3"
-    assert "steps 2, rho 0.3" in family_table(second, "fine-grained", key="t").caption
 
 
 def test_a_table_of_prompts_holds_one_setting_alone(tmp_path: Path) -> None:
@@ -259,16 +257,36 @@ def test_figures_of_several_settings_say_which_is_theirs(tmp_path: Path) -> None
         for n in (1, 2)
     ]
     alone, both = (write_report(few, tmp_path / "out").report for few in (runs[:1], runs))
-    figures = (*both.figures, *both.coverage_figures, *(p for c in both.parts for p in c.pictures))
+    figures = both.all_figures
     assert len({figure.title for figure in figures}) == len(figures)
     assert any(figure.title.endswith("“a photo of a {}.”, steps 2)") for figure in figures)
-    assert not any("photo" in figure.title for figure in alone.figures)
+    assert not any("photo" in figure.title for figure in alone.all_figures)
 
 
-def test_sets_that_bear_one_title_are_told_apart_in_a_remark(tmp_path: Path) -> None:
+def test_sets_that_share_a_title_are_noted(tmp_path: Path) -> None:
     sets = [dataset(f"folder:/{kind}/test", methods=ONE) for kind in ("birds", "cars")]
-    remarks = gather([write_run(tmp_path, sets, says)]).remarks
-    assert (
-        "'test' stands for 2 data sets, in this order: folder:/birds/test, folder:/cars/test."
-        in remarks
-    )
+    notes = load_runs([write_run(tmp_path, sets, says)]).notes
+    assert any("folder:/birds/test, folder:/cars/test" in text for text in notes)
+
+
+def test_a_store_is_scanned_once(tmp_path: Path, monkeypatch) -> None:
+    """Rows, counts, failures and log-probabilities of TPT are read once per report."""
+    from dtpt.runs.reading import Run
+
+    sets = [dataset(name, samples=12) for name in ("pets", "cars")]
+    run = write_run(tmp_path / "run", sets, random_says())
+    calls: list[str] = []
+    for name in ("columns", "counts", "failures", "sessions", "rows_of", "probabilities"):
+        own = getattr(Run, name)
+
+        def counted(self, *words, own=own, name=name):
+            label = words[0].label if name == "probabilities" else ""
+            calls.append(f"{name} {label} {words[0].dataset if label else ''}".strip())
+            return own(self, *words)
+
+        monkeypatch.setattr(Run, name, counted)
+    write_report([run], tmp_path / "out")
+    read = [call for call in calls if not call.startswith("sessions")]  # the notes need them too
+    assert len(read) == len(set(read))
+    assert "probabilities tpt pets" in read
+    assert "rows_of" not in read

@@ -1,0 +1,197 @@
+"""The runs behind `dtpt reproduce`, where they are stored, and how long they would take here.
+
+A table can be done in parts and in any order, because each part has a folder of its own:
+
+    OUTPUT/TARGET/MODEL/DATASET/all                as planned
+    OUTPUT/TARGET/MODEL/DATASET/tpt_seed=0         a part of the methods and seeds
+    OUTPUT/TARGET/MODEL/DATASET-partly/all         a data set that lacks images
+    OUTPUT/TARGET/limit=16,views=8/MODEL/...       settings that are not the paper's
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dtpt.clip.loading.catalog import architecture, catalog
+from dtpt.data import load_dataset
+from dtpt.data.named_sets import PAPER_SETS, catalog_entry
+from dtpt.options import EvalOptions
+from dtpt.report.paper.targets import PlannedRun, Target
+
+# options that decide numbers, beside what a target decides itself
+SETTINGS = (
+    *("limit", "views", "steps", "learning_rate", "weight_decay", "rho", "entropy"),
+    *("precision", "activation"),
+)
+PARTLY_HERE = "-partly"
+LONGEST_NAME = 100  # of a folder
+MEASURED_VIEWS = 2
+MEASURED_CLASSES = 8
+
+
+def part_options(
+    given: Mapping[str, Any], run: PlannedRun, *, datasets: tuple[str, ...]
+) -> EvalOptions:
+    """Return what is evaluated: the plan, with what was given instead of what was planned."""
+    own = {name: value for name, value in given.items() if name in EvalOptions.model_fields}
+    decided: dict[str, Any] = {
+        "model": run.model,
+        "dataset": datasets,
+        "template": run.template,
+        "context": own.get("context") if run.needs_context else None,
+    }
+    if "method" in own:
+        decided["method"] = run.methods  # narrowed already, with the λ of the target
+    planned = {"method": run.methods, "seed": run.seeds, "views": run.views}
+    return EvalOptions.parse({**planned, **own, **decided})
+
+
+def plan_parts(
+    given: Mapping[str, Any], ready: Target, *, whole: Target, output: Path
+) -> tuple[Path, list[EvalOptions]]:
+    """Return the target's folder and its runs, one per data set; no data set may be missing."""
+    folder, parts = output / whole.name, []
+    for run in ready.runs:
+        for name in run.datasets:
+            planned = part_options(given, run, datasets=(name,))
+            data = load_dataset(name, data_root=planned.data_root, partial=planned.partial)
+            options = planned.model_copy(update={"partial": data.is_partial})
+            folder = target_folder(output, whole, options=options)
+            path = part_folder(folder, whole, run=run, options=options)
+            parts.append(options.model_copy(update={"output": path}))
+    return folder, parts
+
+
+def target_folder(output: Path, target: Target, *, options: EvalOptions) -> Path:
+    """Return the folder of a target; with settings that are not its own, one inside it."""
+    changed = []
+    for name in SETTINGS:
+        usual = target.runs[0].views if name == "views" else EvalOptions.model_fields[name].default
+        value = getattr(options, name)
+        changed += [] if value == usual else [f"{name}={value}"]
+    return output / target.name / _folder_name(",".join(changed))
+
+
+def part_folder(folder: Path, target: Target, *, run: PlannedRun, options: EvalOptions) -> Path:
+    """Return the folder of one run of one data set inside the target's."""
+    (dataset,) = options.dataset
+    whole = next(own for own in target.runs if own.name == run.name)
+    words = [] if options.method == whole.methods else [",".join(options.method)]
+    if options.seed != whole.seeds:
+        words.append(f"seed={','.join(map(str, options.seed))}")
+    suffix = PARTLY_HERE if options.partial else ""
+    return folder / run.name / f"{dataset}{suffix}" / _folder_name("_".join(words) or "all")
+
+
+def stored_runs(folder: Path, target: Target) -> list[Path]:
+    """Return the folders of all runs of a target that exist; a whole set hides a part of it."""
+    found = []
+    for run in target.runs:
+        for dataset in run.datasets:
+            for name in (dataset, dataset + PARTLY_HERE):
+                stores = sorted((folder / run.name / name).glob("*/run.sqlite"))
+                found += [store.parent for store in stores]
+                if stores:
+                    break
+    return found
+
+
+def _folder_name(words: str) -> str:
+    name = re.sub(r"[^\w.,=@+-]", "-", words)
+    return name if len(name) <= LONGEST_NAME else hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds on this machine for one architecture."""
+
+    view: float  # to make one view with AugMix
+    encode: float  # to encode one view
+    text: float  # to tune and predict, per class and method
+
+    def image(self, *, views: int, classes: int, methods: int) -> float:
+        """Return the seconds for one image under one seed."""
+        return views * (self.view + self.encode) + classes * methods * self.text
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What runs would cost: images times seeds, and the estimated seconds."""
+
+    images: int
+    seconds: float
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.images + other.images, self.seconds + other.seconds)
+
+
+def estimate(run: PlannedRun, speed: Speed) -> Cost:
+    """Estimate one run of paper sets from a measured speed."""
+    cost = Cost(0, 0.0)
+    for name in run.datasets:
+        if name in PAPER_SETS:
+            entry = catalog_entry(name)
+            classes, count = len(entry.classes), entry.images * len(run.seeds)
+            each = speed.image(views=run.views, classes=classes, methods=len(run.methods))
+            cost += Cost(count, count * each)
+    return cost
+
+
+def measure_speed(model: str) -> Speed:
+    """Measure views, encoding and tuning of an architecture with random weights, small."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from dtpt.clip.model import random_clip
+    from dtpt.clip.prompts import PromptSet
+    from dtpt.methods import PAPER_METHODS, resolve_method
+    from dtpt.tuning import Tuner
+    from dtpt.views import ViewRecipe, make_views
+
+    clip = random_clip(architecture(catalog()[model].architecture))
+    generator = np.random.default_rng(0)
+    image = Image.fromarray(generator.integers(0, 255, (375, 500, 3), dtype=np.uint8))
+    recipe = ViewRecipe(count=MEASURED_VIEWS + 1)
+    started = time.perf_counter()
+    views = make_views(
+        image, recipe=recipe, seed=0, image_id="cost", preprocessing=clip.preprocessing
+    )
+    view = (time.perf_counter() - started) / len(views)
+    pixels = torch.from_numpy(views[:MEASURED_VIEWS])
+    with torch.inference_mode():
+        encode = _shortest(lambda: clip.encode_image(pixels)) / MEASURED_VIEWS
+    prompts = PromptSet.build(clip, [f"class number {i}" for i in range(MEASURED_CLASSES)])
+    tuner = Tuner(clip, prompts)
+    features = torch.nn.functional.normalize(torch.randn(64, clip.config.embed_dim), dim=-1)
+    methods = [resolve_method(name) for name in PAPER_METHODS]
+    text = _shortest(lambda: tuner.predict(features, methods)) / (MEASURED_CLASSES * len(methods))
+    return Speed(view, encode, text)
+
+
+def _shortest(work: Callable[[], object]) -> float:
+    """Return the shorter of two timings; the first one warms up."""
+    times = []
+    for _ in range(2):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration for people.
+
+    Example:
+        >>> duration_text(95), duration_text(7300), duration_text(200_000)
+        ('2 minutes', '2.0 hours', '2.3 days')
+    """
+    if seconds < 5400:
+        return f"{max(1, round(seconds / 60))} minutes"
+    if seconds < 2 * 86400:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86400:.1f} days"

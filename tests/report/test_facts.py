@@ -1,0 +1,253 @@
+"""The facts of a report: which pairs are compared, on which images, what is best, means by hand."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import FIVE, dataset, random_says, write_run
+
+from dtpt.errors import ReportError
+from dtpt.report import Variant, load_runs
+from dtpt.report.facts import (
+    COMPARED,
+    MEAN,
+    SUMMARY,
+    Resampling,
+    choices,
+    compare_conditions,
+    mean_and_spreads,
+    mean_facts,
+    pooled_methods,
+    seconds_per_image,
+)
+from dtpt.report.words import verdict_paragraphs
+
+FEW = Resampling(resamples=200)
+TPT, ZERO = Variant("tpt"), Variant("zero-shot")
+
+
+def compare_families(condition, resampling=FEW):
+    return compare_conditions([condition], resampling)[0]
+
+
+@pytest.fixture(scope="module")
+def families(five_methods):
+    return compare_families(five_methods.conditions[0])
+
+
+def test_every_method_is_compared_with_zero_shot_and_with_tpt_once(families) -> None:
+    first, second = families
+    pairs = list(dict.fromkeys((c.first, c.second) for c in first.comparisons))
+    others = ["c-tpt@50", "o-tpt@18", "d-tpt@100000"]
+    assert pairs == [
+        ("tpt", "zero-shot"),
+        *((name, "zero-shot") for name in others),
+        *((name, "tpt") for name in others),
+    ]
+    assert {c.metric for c in first.comparisons} == set(COMPARED)
+    assert (first.images, len(first.sets)) == (80, 2)
+    assert second.title == "Natural distribution shifts"
+
+
+def test_intervals_are_corrected_for_rows_metrics_and_families(families) -> None:
+    found = families[0].comparisons
+    assert found[0].comparisons == len(found) == 7 * len(COMPARED)
+    assert found[0].level == pytest.approx(1 - 0.05 / 2 / len(found))
+    assert all(c.low <= c.estimate <= c.high for c in found)
+
+
+def test_differences_are_those_of_the_pooled_values(families) -> None:
+    facts = families[0]
+    found = facts.difference(TPT, ZERO, metric="signed_gap")
+    expected = facts.value(TPT, "signed_gap") - facts.value(ZERO, "signed_gap")
+    assert found.estimate == pytest.approx(expected)
+    assert facts.difference(ZERO, TPT, metric="signed_gap") is None
+
+
+def test_a_method_that_lacks_images_is_not_compared(tmp_path) -> None:
+    sets = [dataset("pets", samples=9), dataset("cars", samples=9, methods=FIVE[:3])]
+    (condition,) = load_runs([write_run(tmp_path, sets, random_says())]).conditions
+    methods = [variant.method for variant in pooled_methods(condition, "fine-grained")]
+    assert methods == ["zero-shot", "tpt", "c-tpt"]
+
+
+def test_a_lonely_method_is_compared_with_nothing(tmp_path) -> None:
+    run = write_run(tmp_path, [dataset(methods=FIVE[:1])], random_says())
+    assert compare_families(load_runs([run]).conditions[0]) == ()
+
+
+def test_the_best_is_significantly_better_than_all_others(tmp_path) -> None:
+    rights = {"zero-shot": 3, "tpt": 9, "c-tpt": 3}
+    run = write_run(
+        tmp_path,
+        [dataset(samples=100, methods=FIVE[:3])],
+        lambda cell, i: (i % 10 < rights[cell.method], 0.6),
+    )
+    (facts,) = compare_families(load_runs([run]).conditions[0])
+    assert facts.best("accuracy") == TPT
+    assert facts.best("absolute_gap") is None  # 0.3 from 0.6 in all three
+    assert facts.best("signed_gap") is None  # no sign is better
+
+
+def test_an_unknown_method_to_compare_with_is_refused(five_methods) -> None:
+    with pytest.raises(ReportError, match="'tpts'"):
+        compare_conditions(five_methods.conditions, replace(FEW, against=("zero-shot", "tpts")))
+
+
+def test_the_level_is_that_of_all_conditions_together(five_methods) -> None:
+    (condition,) = five_methods.conditions
+    twice = compare_conditions([condition, condition], replace(FEW, resamples=20))
+    assert [f.level for families in twice for f in families] == pytest.approx([0.9875] * 4)
+
+
+@pytest.mark.parametrize("methods", [FIVE, FIVE[:1]])
+def test_the_verdict_counts_the_images_that_could_be_read(tmp_path, methods) -> None:
+    def done(cell, index):
+        return "failed" if index < 3 else "ok"
+
+    run = write_run(tmp_path, [dataset(samples=40, methods=methods)], random_says(), done=done)
+    (condition,) = load_runs([run]).conditions
+    (paragraph,) = verdict_paragraphs(condition, compare_families(condition))
+    assert "37 of 40 images" in paragraph.where
+
+
+def test_a_handful_of_right_answers_has_no_interval_and_none_is_impossible(tmp_path) -> None:
+    def says(cell, index):
+        return index > 0 or cell.method == "tpt", 0.6 + 0.1 * index
+
+    entry = dataset(samples=3, methods=(("zero-shot", None), ("tpt", None)))
+    (condition,) = load_runs([write_run(tmp_path, [entry], says)]).conditions
+    (facts,) = compare_families(condition)
+    sure, spread = facts.values["tpt"]["accuracy"], facts.values["zero-shot"]["accuracy"]
+    assert (sure.value, sure.low, sure.high) == (1.0, None, None)
+    assert (spread.low, spread.high) == (0.0, 1.0)
+
+
+def four_rights(rights: dict[tuple[str, int], int]):
+    """Of four images the first n are right, n by (set, seed); always 60 % sure."""
+    return lambda cell, index: (index < rights[cell.dataset, cell.seed], 0.6)
+
+
+def means_of(run: Path, *, intervals: bool = False, resamples: int = 100):
+    (condition,) = load_runs([run]).conditions
+    resampling = Resampling(resamples=resamples)
+    return mean_facts(condition, "fine-grained", resampling=resampling, intervals=intervals)
+
+
+def test_mean_and_both_spreads_are_those_computed_by_hand(tmp_path: Path) -> None:
+    rights = {("pets", 0): 1, ("pets", 1): 3, ("cars", 0): 4, ("cars", 1): 2}
+    sets = [dataset(name, methods=(("tpt", None),)) for name in ("pets", "cars")]
+    means = means_of(write_run(tmp_path, sets, four_rights(rights), seeds=(0, 1)))
+    number = means.numbers[TPT, "accuracy", MEAN]
+    assert number.value == pytest.approx((0.25 + 0.75 + 1.0 + 0.5) / 4)
+    # means over sets are 0.625 under both seeds; each set's two accuracies are 0.5 apart
+    assert number.spread == pytest.approx(0.0)
+    assert number.spread_within == pytest.approx(0.5 / math.sqrt(2))
+    assert means.numbers[TPT, "accuracy", "pets"].value == 0.5
+
+
+def test_spread_needs_two_seeds() -> None:
+    assert mean_and_spreads(np.array([[0.2], [0.4]])) == (pytest.approx(0.3), None, None)
+
+
+def winners(means) -> set[tuple[str, str]]:
+    return {(v.method, m) for (v, m, _), number in means.numbers.items() if number.significant}
+
+
+def means_with(tmp_path: Path, samples: int, accuracy: dict[str, float]):
+    """Methods with these accuracies that are always sure."""
+    run = write_run(
+        tmp_path,
+        [dataset(samples=samples)],
+        lambda c, i: ((i * 7) % samples < samples * accuracy[c.method], 1.0),
+    )
+    return means_of(run, resamples=200)
+
+
+def test_the_best_of_a_mean_follows_the_direction_of_each_metric(tmp_path: Path) -> None:
+    accuracy = {"zero-shot": 0.5, "tpt": 0.95, "c-tpt": 0.7, "o-tpt": 0.7, "d-tpt": 0.3}
+    found = winners(means_with(tmp_path, 200, accuracy))
+    assert {("tpt", "accuracy"), ("tpt", "ece")} <= found  # always sure: ECE is 1 - accuracy
+    assert {method for method, _ in found} == {"tpt"}
+
+
+def test_nothing_is_best_where_the_second_may_be_as_good(tmp_path: Path) -> None:
+    accuracy = {"zero-shot": 0.3, "tpt": 0.92, "c-tpt": 0.9, "o-tpt": 0.5, "d-tpt": 0.3}
+    assert winners(means_with(tmp_path / "near", 100, accuracy)) == set()
+    few = {"zero-shot": 0.5, "tpt": 1.0, "c-tpt": 0.5, "o-tpt": 0.5, "d-tpt": 0.25}
+    means = means_with(tmp_path / "few", 4, few)
+    assert winners(means) == set()
+    assert len(means.undecided) == 5  # in no metric are any two significantly different
+
+
+def test_means_and_pooled_values_of_one_set_name_the_same_winners(tmp_path: Path) -> None:
+    """One engine: on a single set the mean over sets is the pooled value."""
+    accuracy = {"zero-shot": 0.55, "tpt": 0.9, "c-tpt": 0.8, "o-tpt": 0.4, "d-tpt": 0.3}
+    means = means_with(tmp_path, 150, accuracy)
+    (facts,) = compare_families(means.condition)
+    best = {m: facts.best(m) for m in ("accuracy", "ece", "aurc")}
+    own = {
+        m: next((v for v in means.variants if (v.method, m) in winners(means)), None) for m in best
+    }
+    assert own == best
+
+
+def test_a_method_that_lacks_a_set_has_no_mean(tmp_path: Path) -> None:
+    sets = [dataset("pets"), dataset("cars", methods=FIVE[:2])]
+    means = means_of(write_run(tmp_path, sets, random_says()))
+    absent = means.numbers[Variant("d-tpt", 1e5), "accuracy", MEAN]
+    assert means.numbers[TPT, "accuracy", MEAN].value is not None
+    assert absent.value is None
+    assert "cars seed 0" in absent.missing
+
+
+def test_rows_on_other_images_are_never_significantly_better(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path,
+        [dataset(samples=60, methods=FIVE[:2])],
+        lambda cell, i: (cell.method == "tpt" or i % 3 == 0, 0.9),
+        done=lambda cell, i: "failed" if cell.method == "tpt" and i < 2 else "ok",
+    )
+    means = means_of(run)
+    assert means.numbers[TPT, "accuracy", MEAN].value == 1.0
+    assert winners(means) == set()
+
+
+def test_intervals_contain_the_mean_and_shrink_with_more_images(tmp_path: Path) -> None:
+    widths = []
+    for count in (20, 200):
+        entry = dataset(samples=count, methods=(("tpt", None),))
+        run = write_run(tmp_path / str(count), [entry], random_says(), seeds=(0, 1))
+        means = means_of(run, intervals=True, resamples=300)
+        for number in means.numbers.values():
+            assert number.low <= number.value <= number.high
+        number = means.numbers[TPT, "accuracy", MEAN]
+        widths.append(number.high - number.low)
+    assert widths[1] < widths[0] / 2
+
+
+def test_every_method_of_a_family_has_its_values_and_its_passes(five_methods, families) -> None:
+    (condition,) = five_methods.conditions
+    first, second = choices(condition, families)
+    assert (first[0].family, second[0].family) == tuple(facts.title for facts in families)
+    rows = {choice.label: choice for choice in first}
+    assert (rows["zero-shot"].image_passes, rows["zero-shot"].text_passes) == (1, 0)
+    assert (rows["d-tpt@100000"].image_passes, rows["d-tpt@100000"].text_passes) == (64, 2)
+    assert list(rows["tpt"].values) == list(SUMMARY)
+    assert rows["tpt"].values["brier"] == families[0].value(TPT, "brier")
+
+
+def test_passes_count_every_step(five_methods, families) -> None:
+    (condition,) = five_methods.conditions
+    twice = replace(condition, tuning={**condition.tuning, "steps": 2})
+    rows = {choice.label: choice for choice in choices(twice, families)[0]}
+    assert (rows["zero-shot"].text_passes, rows["tpt"].text_passes) == (0, 4)
+
+
+def test_seconds_are_those_of_the_sessions_per_image(five_methods) -> None:
+    (source,) = five_methods.sources
+    seconds = sum(session["seconds"] for session in source.sessions)
+    # four sets of 40 images under two seeds
+    assert seconds_per_image([source]) == pytest.approx(seconds / 160, rel=0.01)

@@ -1,0 +1,165 @@
+"""A run kept as results and facts: made, read, shown, and compared with a new run."""
+
+import pytest
+from handmade import FIVE, dataset, random_says, write_run
+
+from dtpt.errors import ReportError
+from dtpt.report import Variant, write_report
+from dtpt.report.facts import Resampling
+from dtpt.report.record import (
+    GRID,
+    METHODS,
+    Record,
+    check_record,
+    demo_plan,
+    load_record,
+    make_record,
+    read_record,
+)
+
+FEW = Resampling(resamples=100)
+
+
+@pytest.fixture(scope="module")
+def record(five_method_run) -> Record:
+    return make_record(five_method_run, resampling=FEW)
+
+
+def test_a_record_is_results_and_facts(record, five_methods) -> None:
+    (condition,) = five_methods.conditions
+    cells = condition.finished("pets", Variant("tpt"))
+    expected = sum(cell.metric("ece") for cell in cells) / len(cells)
+    assert record.results.results["pets"]["tpt"].mean["ece"] == expected
+    facts = record.families[0]
+    assert (facts.title, facts.images) == ("Fine-grained classification", 80)
+    ece = facts.values["tpt"]["ece"]
+    assert ece.low <= ece.value <= ece.high
+    assert ece.floor > 0.05
+    others = len(facts.variants) - 1
+    assert len(facts.comparisons) == (others + others - 1) * 7
+    assert record.command.startswith("dtpt eval --model tiny --dataset pets,cars,sketches")
+    assert set(record.fitted.temperatures) == {"pets", "cars", "sketches", "renditions"}
+    assert (record.model, record.images) == ("tiny", 160)
+
+
+def test_it_survives_its_file_exactly(record, tmp_path) -> None:
+    record.save(tmp_path / "record.json")
+    again = read_record(tmp_path / "record.json")
+    assert again.families == record.families
+    assert again.model_dump() == record.model_dump()
+    assert '"lambda":100000.0' in (tmp_path / "record.json").read_text()
+
+
+def test_some_methods_can_be_kept(five_method_run) -> None:
+    kept = make_record(five_method_run, methods={"zero-shot", "tpt"}, resampling=FEW)
+    labels = [variant.label for variant in kept.families[0].variants]
+    assert labels == ["zero-shot", "tpt", "tpt+temperature"]
+    assert list(kept.results.results["pets"]) == ["zero-shot", "tpt"]
+
+
+def test_the_same_run_again_agrees_bit_by_bit(record) -> None:
+    found = check_record(record, record)
+    assert found.same_kind
+    assert found.deviations == ()
+    assert found.compared > 400
+
+
+def changed(record: Record, amount: float, **environment) -> Record:
+    """The record with TPT's accuracy moved in all data sets and families."""
+    content = record.model_dump(by_alias=True)
+    for entry in content["results"]["environment"]:
+        entry |= environment
+    for methods in content["results"]["results"].values():
+        methods["tpt"]["mean"]["accuracy"] += amount
+    for family in content["families"]:
+        family["values"]["tpt"]["accuracy"]["value"] += amount
+    return Record.model_validate(content)
+
+
+def test_the_last_bit_counts_on_the_same_kind_of_machine(record) -> None:
+    found = check_record(changed(record, 1e-12), record)
+    assert len(found.deviations) == 6  # two families and four sets
+    assert any("pets, tpt, accuracy" in text for text in found.deviations)
+
+
+def test_another_machine_may_differ_within_the_metrics_tolerance(record) -> None:
+    near = check_record(changed(record, 0.0015, torch="other"), record)
+    assert not near.same_kind
+    assert near.deviations == ()
+    far = check_record(changed(record, 0.01, torch="other"), record)
+    assert len(far.deviations) == 2
+
+
+def test_other_images_are_not_compared(record, tmp_path) -> None:
+    sets = [dataset(name, samples=9, methods=FIVE) for name in ("dogs", "cows")]
+    other = make_record(write_run(tmp_path, sets, random_says()), resampling=FEW)
+    assert check_record(other, record).compared == 0
+
+
+def test_an_unfinished_run_is_not_recorded(tmp_path) -> None:
+    run = write_run(
+        tmp_path,
+        [dataset(samples=6)],
+        random_says(),
+        done=lambda cell, i: "ok" if i < 3 else "",
+    )
+    with pytest.raises(ReportError, match="3 of 6"):
+        make_record(run)
+
+
+def test_a_damaged_record_is_refused(tmp_path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"format": 2}')
+    with pytest.raises(ReportError, match="--record"):
+        read_record(path)
+
+
+def test_page_and_card_show_the_recorded_run(record, five_method_run, tmp_path) -> None:
+    assert [table.key for table in record.tables] == ["recorded-1", "recorded-2"]
+    made = write_report([five_method_run], tmp_path, record=record, note="Not about CLIP.")
+    page, card = made.page.read_text("utf-8"), made.card.read_text("utf-8")
+    for text in (page, card):
+        assert "Fine-grained classification, recorded" in text
+        assert "Not about CLIP." in text
+
+
+def test_the_packaged_record_is_the_full_demo() -> None:
+    found = load_record("pocket")
+    assert found is not None
+    sets, _ = demo_plan(None, full=True)
+    assert (found.results.config.seeds, set(found.results.results)) == ((0,), set(sets))
+    assert found.images == 10_224
+    labels = {variant.label for facts in found.families for variant in facts.variants}
+    for name in (*METHODS, *GRID):
+        stem, _, lambda_ = name.partition("@")
+        assert any(label.startswith(stem) for label in labels)
+        assert not lambda_ or f"{stem}@{float(lambda_):.10g}" in labels
+    assert found.fitted.temperatures.keys() == found.results.results.keys()
+
+
+def test_the_record_of_one_model_is_not_shown_for_another() -> None:
+    assert load_record("RN50/openai") is None
+
+
+def test_the_quick_demo_takes_the_lambda_that_the_record_chooses(record) -> None:
+    def methods(lambdas):
+        fitted = record.fitted.__class__({}, lambdas)
+        return demo_plan(record.model_copy(update={"fitted": fitted}), full=False)[1]
+
+    chosen = {
+        "openmoji/activities": {"d-tpt": 1e7},
+        "openmoji-line/activities": {"d-tpt": 1e5},
+        "openmoji/objects": {"d-tpt": 1e4},  # not a set of the quick demo
+    }
+    assert [m for m in methods(chosen) if m.startswith("d-tpt")] == ["d-tpt@1e5", "d-tpt@1e+07"]
+    assert "d-tpt@1e6" in methods({})
+
+
+def test_the_demo_takes_colour_and_line_art_of_the_same_groups() -> None:
+    quick, full = (demo_plan(None, full=full)[0] for full in (False, True))
+    colour = [name for name in quick if name.startswith("openmoji/")]
+    line = [name.replace("-line", "") for name in quick if "-line" in name]
+    assert colour == line
+    assert colour
+    assert len(full) == 12
+    assert set(quick) < set(full)
