@@ -6,23 +6,24 @@ RUN is the run that docs/findings.md names.
 import sys
 from pathlib import Path
 
-from dtpt.report import Contender, gather
-from dtpt.report.comparison import Resampling, compare_families
-from dtpt.report.figures.pooled_reliability import pooled_reliability
+from dtpt.report import Variant, load_runs
+from dtpt.report.facts import Resampling, compare_conditions
+from dtpt.report.figures.reliability import pooled_reliability
 
 METHODS = (
-    Contender("zero-shot"),
-    Contender("tpt"),
-    Contender("d-tpt", 1e6),
-    Contender("mean-views"),
+    Variant("zero-shot"),
+    Variant("tpt"),
+    Variant("d-tpt", 1e6),
+    Variant("mean-views"),
 )
 
 
 def draw(run: str, target: str) -> None:
     """Write the reliability of four methods on all line-art pictures of a run; print its words."""
-    with gather([run]) as gathered:
-        _, line = compare_families(gathered.conditions[0], Resampling(resamples=20))
-    figure = pooled_reliability(line, key="readme", contenders=METHODS)
+    with load_runs([run]) as loaded:
+        (condition,) = loaded.conditions
+    ((_, line),) = compare_conditions([condition], Resampling(resamples=20))
+    figure = pooled_reliability(condition, line, key="readme", variants=METHODS)
     Path(target).write_text(figure.svg, "utf-8")
     print(figure.alternative)
 

@@ -16,7 +16,7 @@ LAYERS = [
     {"views"},
     {"methods"},
     {"tuning"},
-    {"options"},
+    {"options", "commands"},
     {"calibration"},
     {"prediction", "data"},
     {"runs"},

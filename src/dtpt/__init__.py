@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dtpt.prediction import Answer as Answer
     from dtpt.prediction import Classifier as Classifier
     from dtpt.prediction import Prediction as Prediction
-    from dtpt.report.from_python import compare as compare
+    from dtpt.report.compare import compare as compare
     from dtpt.runs import Run as Run
     from dtpt.runs.from_python import evaluate as evaluate
     from dtpt.runs.from_python import load_run as load_run
@@ -53,7 +53,7 @@ _HOMES = {
     "TuningSettings": "dtpt.tuning",
     "ViewRecipe": "dtpt.views",
     "calibration_report": "dtpt.metrics",
-    "compare": "dtpt.report.from_python",
+    "compare": "dtpt.report.compare",
     "evaluate": "dtpt.runs.from_python",
     "from_open_clip": "dtpt.clip.loading.memory",
     "from_transformers": "dtpt.clip.loading.memory",

@@ -12,8 +12,8 @@ from dtpt.analysis.basis_study import study_basis
 from dtpt.analysis.study_files import study_json
 from dtpt.cli.analyze_studies import basis_parts
 from dtpt.errors import RunError
+from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import basis_figure
-from dtpt.report.figures.svg import svg_text
 from dtpt.runs import EvalOptions, evaluate
 from dtpt.tables import Table
 

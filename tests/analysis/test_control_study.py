@@ -6,8 +6,8 @@ from dtpt.analysis.control_study import RANDOM, study_controls
 from dtpt.analysis.controls_options import ControlsOptions
 from dtpt.cli.analyze_studies import control_parts
 from dtpt.errors import MethodError
+from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import controls_figure
-from dtpt.report.figures.svg import svg_text
 from dtpt.tables import Table
 
 

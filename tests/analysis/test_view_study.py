@@ -11,8 +11,8 @@ from dtpt.analysis.view_study import Setting, plan_parts, setting_of, study_view
 from dtpt.analysis.views_options import ViewsOptions
 from dtpt.cli.analyze_studies import view_parts
 from dtpt.errors import RunError
+from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import dial_figure
-from dtpt.report.figures.svg import svg_text
 from dtpt.runs import EvalOptions, evaluate
 from dtpt.tables import Table
 

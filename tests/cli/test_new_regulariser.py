@@ -27,7 +27,7 @@ METHODS["flat-tpt"] = FLAT
 EVERYWHERE = """
 import contextlib, io, json, sys
 from dtpt.cli.main import call
-from dtpt.report import gather, write_report
+from dtpt.report import write_report
 from dtpt.report.figures.style import looks_for
 
 model, pictures, picture, output = sys.argv[1:]

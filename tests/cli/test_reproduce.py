@@ -10,15 +10,15 @@ from tiny_runs import tiny_clip
 
 from dtpt.cli.main import call
 from dtpt.cli.reproduce import ReproduceOptions, reproduce
-from dtpt.cli.reproduce_runs import part_options
 from dtpt.clip.loading.save import save_model
 from dtpt.data import loading
 from dtpt.data.catalog import catalog_entry
 from dtpt.errors import DatasetError, DtptError, ReportError, UnknownName
 from dtpt.metrics import METRICS
-from dtpt.report.paper import cost, targets
-from dtpt.report.paper.cost import Speed, duration_text, estimate
+from dtpt.report.paper import reproduce as planning
+from dtpt.report.paper import targets
 from dtpt.report.paper.numbers import paper_data, paper_number
+from dtpt.report.paper.reproduce import Speed, duration_text, estimate, part_options
 
 PICTURES = {"eurosat": 20, "dtd": 47}
 
@@ -53,7 +53,7 @@ def test_a_part_of_a_target_can_be_asked_for() -> None:
     assert targets.narrowed(table1, model="RN50").runs[0].model == "RN50/openai"
     part = targets.narrowed(targets.find_target("table6"), methods=("c-tpt", "zero"))
     assert part.runs[0].methods == ("c-tpt@50", "c-tpt@20", "zero")
-    given = ReproduceOptions(method=["c-tpt"], seed=["7"], views="8", device="cpu")
+    given = ReproduceOptions(method=["c-tpt"], seed=["7"], views="8", device="cpu").given()
     options = part_options(given, part.runs[0], datasets=("imagenet_a",))
     assert (options.method, options.seed, options.views) == (part.runs[0].methods, (7,), 8)
     assert (options.model, options.dataset) == ("ViT-B-16/openai", ("imagenet_a",))
@@ -62,7 +62,7 @@ def test_a_part_of_a_target_can_be_asked_for() -> None:
 def test_reproduce_says_what_is_missing_where_and_what_it_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cost, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
+    monkeypatch.setattr(planning, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
     monkeypatch.setattr(targets, "cached_folder", lambda name: None)
     with pytest.raises(SystemExit) as stopped:
         reproduce("table6", options=ReproduceOptions(data_root=tmp_path))
@@ -71,18 +71,18 @@ def test_reproduce_says_what_is_missing_where_and_what_it_costs(
     assert "Missing weights: ViT-B-16/openai" in out
     for name, count in (("imagenet_a", "7,500"), ("imagenet_sketch", "50,889")):
         assert f"Missing data: {name}" in out
-        assert f"{count} pictures" in out
+        assert f"{count} images" in out
     assert str(tmp_path / "imagenet-a") in out
     pictures = 3 * (7500 + 10000 + 30000 + 50889)
-    assert f"{pictures:,} pictures" in out
+    assert f"{pictures:,} images" in out
     with pytest.raises(DtptError, match="does not exist"):
         reproduce("table6", options=ReproduceOptions(data_root=tmp_path / "nowhere"))
 
 
-def test_cost_is_pictures_times_views_and_classes() -> None:
+def test_cost_is_images_times_views_and_classes() -> None:
     (run,) = targets.find_target("table6").runs
     found = estimate(run, Speed(view=0.5, encode=0.5, text=0.0))
-    assert found.seconds == pytest.approx(64 * found.pictures)
+    assert found.seconds == pytest.approx(64 * found.images)
     by_class = estimate(run, Speed(view=0.0, encode=0.0, text=1.0))
     images = {200: 7500 + 30000, 1000: 10000 + 50889}
     work = 3 * len(run.methods)  # seeds times methods
@@ -129,7 +129,7 @@ def stand_ins(tmp_path, monkeypatch):
     monkeypatch.setitem(paper_data(), "views", 4)
     monkeypatch.setitem(targets._content()["defaults"], "views", 4)
     monkeypatch.setitem(targets._content()["defaults"], "seed", [0, 1])
-    monkeypatch.setattr(cost, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
+    monkeypatch.setattr(planning, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
     monkeypatch.setattr(targets, "cached_folder", lambda name: None)
     (tmp_path / "data").mkdir()
     return tmp_path
@@ -270,7 +270,7 @@ def test_nothing_is_run_without_weights_or_on_request(run, stand_ins, capsys) ->
     capsys.readouterr()
     assert run("table4", "--dataset", "eurosat", "--dry-run", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["cost"]["pictures"] == 2 * catalog_entry("eurosat").images
+    assert found["cost"]["images"] == 2 * catalog_entry("eurosat").images
     assert not (stand_ins / "runs").exists()
 
 

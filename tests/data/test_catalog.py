@@ -58,8 +58,8 @@ def test_a_file_dropped_into_the_catalogue_is_a_named_set_of_its_own_family(drop
     out = dropped(
         f"""
 from dtpt.data import DATASETS, GROUPS, expand_names, list_datasets, load_dataset
-from dtpt.report.paper.comparable import paper_sets
-from dtpt.report.set_titles import set_title
+from dtpt.report.load import set_title
+from dtpt.report.paper.numbers import paper_sets
 from dtpt.report.paper.targets import find_target, target_names
 found = load_dataset("tissue", data_root={str(tmp_path)!r})
 print(len(found), found.whole, found.family, found.protocol, [s.label for s in found.samples])

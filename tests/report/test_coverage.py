@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from promised_runs import write_probabilities
+from probability_runs import write_probabilities
 
-from dtpt.calibration import Levels, Splits
+from dtpt.calibration import SplitCheck, Targets
 from dtpt.report import load_runs, write_report
 from dtpt.report.coverage import TARGETS, checked_cells, coverage_report
 from dtpt.report.figures.studies import coverage_figure, selective_risk_figure
@@ -24,9 +24,9 @@ def cells(run):
 def test_every_image_is_checked_once_and_targets_hold(cells):
     assert [cell.variant.method for cell in cells] == ["zero-shot", "d-tpt"]
     for cell in cells:
-        assert len(cell.lac.hit) == len(cell.aps.hit) == 600
+        assert len(cell.lac.covered) == len(cell.aps.covered) == 600
         assert cell.lac.coverage == pytest.approx(TARGETS.coverage, abs=0.05)
-        assert cell.lac.share_answered > 0.2
+        assert cell.lac.acceptance > 0.2
         assert cell.lac.error <= TARGETS.error + 0.03
 
 
@@ -54,10 +54,10 @@ def test_runs_without_probabilities_and_small_ones_have_no_such_section(tmp_path
     assert 'id="coverage"' not in write_report([bare], tmp_path / "report").page.read_text()
 
 
-def splits(coverage, error, answered):
+def splits(coverage, error, accepted):
     one = np.full(10, 1.0)
     spread = coverage + np.linspace(-0.02, 0.02, 10)
-    return Splits(Levels(), spread, one, one, one, error * one, error * one, answered * one)
+    return SplitCheck(Targets(), spread, one, one, one, error * one, error * one, accepted * one)
 
 
 def test_marks_are_at_means_and_lines_at_targets():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dtpt.data.named_sets import FINE_GRAINED, NATURAL_SHIFTS
+from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report.paper.numbers import (
     backbone_of,
     init_of,

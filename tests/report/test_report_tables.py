@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from handmade import dataset, random_says, write_run
 
-from dtpt.data.named_sets import FINE_GRAINED, NATURAL_SHIFTS
+from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report import load_runs
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import MEAN, PAPER, Resampling, compare_conditions, mean_facts

@@ -148,8 +148,7 @@ def _run(
 ) -> None:
     """Make a study, save it with its figure, and print its tables or its JSON."""
     from dtpt.analysis.study_files import save_study, study_json
-    from dtpt.report.figures import studies
-    from dtpt.report.figures.svg import svg_text
+    from dtpt.report.figures import studies, svg_text
 
     module, _, function = target.partition(":")
     with resumable(options.output):

@@ -133,8 +133,8 @@ def _show_check(
     if not checked:
         raise OptionError("The run has no rows of these methods yet.")
     if figure is not None:
-        from dtpt.report.figures.coverage import coverage_figure
-        from dtpt.report.figures.svg import svg_text
+        from dtpt.report.figures import svg_text
+        from dtpt.report.figures.studies import coverage_figure
 
         drawn, _ = coverage_figure([((cell.method, cell.lambda_), one) for cell, one in checked])
         write_atomically(figure, svg_text(drawn).encode())

@@ -21,9 +21,7 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
     from dtpt.methods import MODIFIERS, known_methods
 
     if compare is not None:
-        from dtpt.cli.methods_compare import compare_methods
-
-        compare_methods(compare, as_json=as_json)
+        _compare(compare, as_json=as_json)
         return
     rows = [_row(name, method) for name, method in known_methods().items()]
     if as_json:
@@ -38,6 +36,19 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
         f"Modifiers, written method+modifier: {', '.join(MODIFIERS)}, ts=1.16, views=0.3, lr=0.002."
         "\nλ, written method@λ: d-tpt@1e6, d-tpt@auto=0.9, d-tpt@auto-each=0.9."
     )
+
+
+def _compare(run: Path, *, as_json: bool) -> None:
+    from dtpt.report.compare import method_choices
+
+    found = method_choices(run)
+    if as_json:
+        print_json(found.document())
+        return
+    show(*found.tables)
+    if found.seconds_per_image is not None:
+        seconds = f"{found.seconds_per_image:.2f} seconds per image"
+        show(f"The run took {seconds} for all its methods and seeds together.")
 
 
 def _row(name: str, method: "Method") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.text import Text
 
 from dtpt.files import printable
 from dtpt.tables import Table, terminal
@@ -28,7 +29,7 @@ def wide_console() -> Console:
     return _Console(width=None if is_known else WIDTH_WITHOUT_TERMINAL)
 
 
-def show(*parts: Table | str, framed: bool = True) -> None:
+def show(*parts: Table | Text | str, framed: bool = True) -> None:
     """Print tables, and texts wrapped between words."""
     console = wide_console()
     for part in parts:

@@ -1,13 +1,20 @@
 """`dtpt report`: tables, figures and one page from runs."""
 
-import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from dtpt.cli.flags import AsJson
+from dtpt.cli.output import print_json, show
+from dtpt.files import printable
+from dtpt.tables import Table
 
 if TYPE_CHECKING:
     from dtpt.report import WrittenReport
+    from dtpt.report.compose import Report
+    from dtpt.report.words import Paragraph
 
 
 def report(
@@ -30,11 +37,11 @@ def report(
         runs: Run folders made by `dtpt eval` or `dtpt sweep`, or their shards.
         output: Folder for the report.
         analysis: analysis.json of `dtpt analyze`; its figures are added.
-        intervals: Also give the means over data sets, and each set, intervals over pictures.
-        resamples: Draws of the pictures, by which methods are told apart.
-        level: Probability that all intervals of differences are right.
+        intervals: Also give the means over data sets, and each set, intervals over images.
+        resamples: Bootstrap draws of the images, for confidence intervals.
+        level: Probability that all intervals of differences hold.
         seed: Of the drawing.
-        data_root: Where the pictures of the mistakes are looked for (or DTPT_DATA).
+        data_root: Where the images of the mistakes are looked for (or DTPT_DATA).
         as_json: Print every number of the tables, one record each, and the list of files.
     """
     from dtpt.report import write_report
@@ -49,38 +56,14 @@ def report(
         data_root=data_root,
     )
     if as_json:
-        print(json.dumps(written.document(), indent=2, ensure_ascii=False))
+        print_json(written.document())
     else:
         show_report(written)
 
 
 def show_report(written: "WrittenReport") -> None:
     """Print verdicts, notes, the main tables, and where everything is."""
-    from rich.text import Text
-
-    from dtpt.cli.output import wide_console
-    from dtpt.files import printable
-    from dtpt.tables import terminal
-
-    report = written.report
-    console = wide_console()
-    for heading, part in report.headed:
-        if heading:
-            console.print(f"\n{heading}", style="bold", markup=False, highlight=False)
-        for verdict in part.paragraphs:
-            words = " ".join(verdict.sentences)
-            console.print(Text.assemble((f"\n{verdict.where}. ", "bold"), words))
-    if report.note:
-        console.print(f"\n{report.note}", highlight=False, markup=False)
-    for note in report.loaded.notes:
-        console.print(Text.assemble(("Note: ", "yellow"), note))
-    for heading, part in report.headed:
-        if heading:
-            console.print(f"\n{heading}", style="bold", markup=False, highlight=False)
-        for table in (*part.pooled, *part.means):
-            console.print(terminal(table))
-    for table in report.prompt_tables:
-        console.print(terminal(table))
+    show(*_parts(written.report))
     folder = written.page.parent.resolve()
     for name, path in (
         ("Page:", written.page.resolve()),
@@ -89,3 +72,22 @@ def show_report(written: "WrittenReport") -> None:
         ("Figures:", folder / "figures"),
     ):
         print(f"{name:<9}{printable(path)}")  # never wrapped: to be copied
+
+
+def _parts(report: "Report") -> Iterator[Table | Text | str]:
+    for heading, part in report.headed:
+        yield from [Text(f"\n{heading}", style="bold")] if heading else []
+        yield from verdict_texts(part.paragraphs)
+    yield from [f"\n{report.note}"] if report.note else []
+    yield from (Text.assemble(("Note: ", "yellow"), note) for note in report.loaded.notes)
+    for heading, part in report.headed:
+        yield from [Text(f"\n{heading}", style="bold")] if heading else []
+        yield from (*part.pooled, *part.means)
+    yield from report.prompt_tables
+
+
+def verdict_texts(paragraphs: "Iterable[Paragraph]") -> Iterator[Text]:
+    """Yield verdicts, each with what it is about in bold."""
+    for paragraph in paragraphs:
+        words = " ".join(paragraph.sentences)
+        yield Text.assemble((f"\n{paragraph.where}. ", "bold"), words)

@@ -1,6 +1,5 @@
 """`dtpt reproduce`: a table or figure of the paper, or a part of it, printed beside the paper's."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,11 +12,11 @@ from pydantic import Field
 from dtpt.cli.completion import offer_targets
 from dtpt.cli.exits import FAILED, PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.reproduce_runs import part_folder, part_options, stored_runs, target_folder
+from dtpt.cli.output import print_json, show
+from dtpt.cli.report import show_report
 from dtpt.options import Datasets, EvalOptions, RunFolder
 
 if TYPE_CHECKING:
-    from dtpt.report import WrittenReport
     from dtpt.report.paper.targets import MissingInputs, Target
 
 HIDDEN = ("lambda_", "template", "shard", "fresh")
@@ -59,7 +58,6 @@ def reproduce(
     tuning or a --limit nothing is compared with the paper. Exit code 1: a part was done, and the
     rest is named; 2: weights or data are missing and nothing was done.
     """
-    from dtpt.cli.reproduce_floors import show_floors
     from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
 
     given = options.given()
@@ -71,7 +69,7 @@ def reproduce(
         methods=given.get("method", ()),
     )
     if options.floors:
-        show_floors(part, as_json=as_json)
+        _show_floors(part, as_json=as_json)
         return
     missing = find_missing(part, options.data_root, context=options.context)
     ready = available(part, missing)
@@ -86,61 +84,46 @@ def reproduce(
     else:
         failures = _evaluate(options, ready, whole=whole, missing=missing, as_json=as_json)
     if not as_json:
-        print("\n".join(missing_lines(missing)), end="\n" if missing or missing.context else "")
+        print("\n".join(missing.lines), end="\n" if missing or missing.context else "")
     if missing or missing.context or failures:
         sys.exit(PARTIAL)
 
 
-def missing_lines(missing: "MissingInputs") -> list[str]:
-    """Say what is missing, where it is expected and how to get it."""
-    lines = [
-        f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}"
-        for name in missing.models
-    ]
-    for summary, places in missing.datasets:
-        lines.append(
-            f"Missing data: {summary.name} ({summary.title}, {summary.images:,} pictures, "
-            f"{summary.classes:,} classes); expected at {' or '.join(places)}"
-        )
-    if missing.context:
-        lines.append("Missing context: the CoOp rows need --context FILE.")
-    return lines
+def _show_floors(target: "Target", *, as_json: bool) -> None:
+    from dtpt.report.paper.numbers import floor_table, paper_floors
 
-
-def missing_document(missing: "MissingInputs") -> dict[str, Any]:
-    """Return the same for `--json`."""
-    sets = [{**asdict(summary), "expected_at": places} for summary, places in missing.datasets]
-    return {"models": missing.models, "datasets": sets, "context": missing.context}
+    found = {run.model: paper_floors(run.model, run.datasets) for run in target.runs}
+    if as_json:
+        print_json(found)
+    else:
+        show(*(floor_table(model, floors) for model, floors in found.items()))
 
 
 def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> None:
-    """Say what is missing and what the target would cost, measured here and now."""
-    from dtpt.report.paper.cost import Cost, duration_text, estimate, measure_speed, total
+    """Print what is missing and what the target would cost, measured here and now."""
+    from dtpt.report.paper import reproduce as costs
 
     if not as_json:
-        print(
-            "\n".join([*missing_lines(missing), "Measuring this machine with random weights ..."])
-        )
-    costs: list[Cost] = []
+        print("\n".join([*missing.lines, "Measuring this machine with random weights ..."]))
+    whole = costs.Cost(0, 0.0)
     for run in target.runs:
-        speed = measure_speed(run.model)
-        cost = estimate(run, speed)
-        costs.append(cost)
+        speed = costs.measure_speed(run.model)
+        cost = costs.estimate(run, speed)
+        whole += cost
         if not as_json:
             print(
                 f"{run.model}, {len(run.datasets)} data sets, {len(run.methods)} methods, seeds "
-                f"{','.join(map(str, run.seeds))}: {cost.pictures:,} pictures (times seeds), about "
-                f"{duration_text(cost.seconds)} here "
-                f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per picture for "
+                f"{','.join(map(str, run.seeds))}: {cost.images:,} images (times seeds), about "
+                f"{costs.duration_text(cost.seconds)} here "
+                f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per image for "
                 f"{run.views} views, {1000 * speed.text:.2f} ms per class and method)"
             )
-    everything = total(costs)
     if as_json:
-        _print_json(target, missing, {"cost": asdict(everything)})
+        print_json(_document(target, missing, cost=asdict(whole)))
         return
     print(
-        f"In all: {everything.pictures:,} pictures, about {duration_text(everything.seconds)} on "
-        "this machine. --shard in `dtpt eval` divides it among machines."
+        f"In all: {whole.images:,} images, about {costs.duration_text(whole.seconds)} on this "
+        "machine. --shard in `dtpt eval` divides it among machines."
     )
     if missing:
         print("--partial does what can be done with what is here.")
@@ -155,40 +138,24 @@ def _evaluate(
     as_json: bool,
 ) -> int:
     """Run what can be run, print every cell that exists; return how many images failed."""
-    from dtpt.cli.report import report_document
     from dtpt.report import write_report
+    from dtpt.report.paper.reproduce import plan_parts, stored_runs
 
-    folder, parts = _parts(options, ready, whole=whole)
+    given = {**options.given(), "data_root": options.data_root}
+    folder, parts = plan_parts(given, ready, whole=whole, output=options.output)
     failures = _run(parts)
     runs = stored_runs(folder, whole)
     if not runs:  # a drawing, for which there is nothing to run
         if as_json:
-            _print_json(whole, missing, {})
+            print_json(_document(whole, missing))
         return 0
     written = write_report(runs, folder / "report", data_root=options.data_root)
     if as_json:
-        _print_json(whole, missing, report_document(written))
+        print_json(_document(whole, missing, **written.document()))
     else:
-        _show(written)
+        show_report(written)
+        show(*(table for part in written.report.parts for _, few in part.sets for table in few))
     return failures
-
-
-def _parts(
-    common: ReproduceOptions, ready: "Target", *, whole: "Target"
-) -> tuple[Path, list[EvalOptions]]:
-    """Return the target's folder and its parts; all data sets are looked at before any work."""
-    from dtpt.data import load_dataset
-
-    folder, parts = common.output / whole.name, []
-    for run in ready.runs:
-        for name in run.datasets:
-            data = load_dataset(name, data_root=common.data_root, partial=common.partial)
-            planned = part_options(common, run, datasets=(name,))
-            options = planned.model_copy(update={"partial": data.is_partial})
-            folder = target_folder(common.output, whole, options=options)
-            place = part_folder(folder, whole, run=run, options=options)
-            parts.append(options.model_copy(update={"output": place}))
-    return folder, parts
 
 
 def _run(parts: Sequence[EvalOptions]) -> int:
@@ -204,30 +171,17 @@ def _run(parts: Sequence[EvalOptions]) -> int:
     return failures
 
 
-def _show(written: "WrittenReport") -> None:
-    from dtpt.cli.output import wide_console
-    from dtpt.cli.report import show_report
-    from dtpt.report.tables.terminal import terminal_table
-
-    show_report(written)
-    console = wide_console()
-    for part in written.report.parts:
-        for _, tables in part.sets:
-            for table in tables:
-                console.print(terminal_table(table))
-
-
 def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path, as_json: bool) -> None:
     from dtpt.analysis import save_analysis
     from dtpt.analysis.files import to_json
     from dtpt.analysis.study import analyse
     from dtpt.cli.analyze import analysis_parts
-    from dtpt.cli.output import show
     from dtpt.files import write_atomically
-    from dtpt.report.figures.analysis_figures import analysis_figures
+    from dtpt.report.figures.geometry import analysis_figures
+    from dtpt.report.paper.reproduce import part_options
 
     (run,) = ready.runs  # every figure of the paper is drawn from one
-    analysis = analyse(part_options(options, run, datasets=run.datasets))
+    analysis = analyse(part_options(options.given(), run, datasets=run.datasets))
     written = [save_analysis(analysis, folder / run.name)]
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for figure in analysis_figures(analysis):
@@ -240,7 +194,6 @@ def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path, as_jso
         print("\n".join(f"Wrote {path}" for path in written))
 
 
-def _print_json(target: "Target", missing: "MissingInputs", found: dict[str, Any]) -> None:
+def _document(target: "Target", missing: "MissingInputs", **found: Any) -> dict[str, Any]:
     about = {"target": target.name, "title": target.title, "note": target.note}
-    document = {**about, "missing": missing_document(missing), **found}
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    return {**about, "missing": missing.document(), **found}

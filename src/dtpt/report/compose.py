@@ -144,7 +144,6 @@ def write_report(
         output: folder for the report; made when missing.
         analysis: file (or folder) of `dtpt analyze`.
         extra: further figures, shown first.
-        resampling: how differences are decided.
         intervals: whether tables of means have intervals too.
         fitted: temperatures and λ from another run; fitted on these runs when not given.
         data_root: where the images of mistakes are looked for; `$DTPT_DATA` when not given.
@@ -153,17 +152,14 @@ def write_report(
         record: a run shown beneath this one.
 
     Raises:
-        ReportError: runs that cannot be combined, nothing to report, or a file that cannot be
-            written.
+        ReportError: runs that cannot be combined, nothing to report, or an unwritable file.
     """
-    from dtpt.report.page import render_page, run_card
-
-    found = load_analysis(analysis) if analysis is not None else None
     folder, chosen = Path(output), resampling or Resampling()
+    found = load_analysis(analysis) if analysis is not None else None
     with load_runs(runs) as stored:
         loaded = with_derived_rows(stored, fitted)
         parts, prompt_tables = _parts(loaded, chosen, intervals=intervals, data_root=data_root)
-    repeated = report_command(
+    again = report_command(
         loaded.sources,
         folder,
         resampling=chosen,
@@ -179,13 +175,20 @@ def write_report(
         extra=tuple(extra),
         analysis=found,
         analysis_figures=tuple(analysis_figures(found)) if found else (),
-        commands=(*dict.fromkeys(map(run_command, loaded.sources)), repeated),
+        commands=(*dict.fromkeys(map(run_command, loaded.sources)), again),
         date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         version=package_version("dtpt"),
         note=note,
         record=record,
     )
-    files = {
+    paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
+    return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
+
+
+def _files(report: Report) -> dict[str, str]:
+    from dtpt.report.page import render_page, run_card
+
+    return {
         "index.html": render_page(report),
         "card.md": run_card(report),
         "tables.md": "\n".join(map(markdown, report.tables)),
@@ -193,8 +196,6 @@ def write_report(
         "tables.csv": csv_text(report.tables),
         **{f"figures/{figure.key}.svg": figure.svg for figure in report.all_figures},
     }
-    paths = [_save(folder / name, text) for name, text in files.items()]
-    return WrittenReport(folder / "index.html", folder / "card.md", tuple(paths), report)
 
 
 def _save(path: Path, text: str) -> Path:

@@ -9,16 +9,16 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dtpt.calibration import Judged, Labelled, Levels, cross_fits, judge_both, together
+from dtpt.calibration import HeldOut, LabelledPredictions, Targets, concatenate, cross_fit
 from dtpt.data import family_title
-from dtpt.errors import PromiseError
+from dtpt.errors import CalibrationError
 from dtpt.report.derived import shown_variants
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.studies import selective_risk_figure
 from dtpt.report.load import Condition, Variant, set_title
 from dtpt.tables import Table, text_table
 
-TARGETS = Levels(coverage=0.9, error=0.1, confidence=0.95)
+TARGETS = Targets(coverage=0.9, error=0.1, confidence=0.95)
 MOST_CURVES = 6
 HEADS = (
     "Method",
@@ -26,8 +26,8 @@ HEADS = (
     "Classes per set",
     "APS coverage (%)",
     "APS classes",
-    "Answered (%)",
-    "Wrong of these (%)",
+    "Accepted (%)",
+    "Error (%)",
 )
 
 
@@ -37,8 +37,8 @@ class CheckedCell:
 
     dataset: str
     variant: Variant
-    lac: Judged
-    aps: Judged
+    lac: HeldOut
+    aps: HeldOut
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ def coverage_report(condition: Condition, *, prefix: str = "") -> CoverageReport
         pooled = _pooled(own)
         rows = [(cell.variant.title, *_numbers(cell)) for cell in pooled]
         caption = _caption(own)
-        tables.append(text_table(f"{title}: coverage", HEADS, rows=rows, caption=caption))
+        tables.append(text_table(f"{title}: coverage check", HEADS, rows=rows, caption=caption))
         figures.append(_figure(pooled, title, key=f"{prefix}coverage-{family}"))
         if len(names) > 1:
             rows = [(set_title(c.dataset), c.variant.title, *_numbers(c)) for c in own]
             heads = ("Data set", *HEADS)
-            sets.append(text_table(f"{title}: coverage by data set", heads, rows=rows))
+            sets.append(text_table(f"{title}: coverage check by data set", heads, rows=rows))
     return CoverageReport(tuple(tables), tuple(sets), tuple(figures))
 
 
@@ -86,18 +86,16 @@ def checked_cells(condition: Condition) -> tuple[CheckedCell, ...]:
 
 def _checked(
     condition: Condition, dataset: str, *, variant: Variant
-) -> Iterator[tuple[Judged, Judged]]:
+) -> Iterator[tuple[HeldOut, HeldOut]]:
     """Yield LAC and APS of one cell, or nothing."""
     seed = condition.seeds[0]
     numbers = condition.log_probabilities(dataset, variant, seed=seed)
     if numbers is None:
         return
     records = condition.cells[dataset, variant, seed].records
-    with contextlib.suppress(PromiseError):
-        rows = Labelled.of(numbers, records["label"], predictions=records["prediction"])
-        fitted = cross_fits(rows.ranked(), records["sample"].tolist(), levels=TARGETS)
-        lac, aps = zip(*(judge_both(found, others) for found, others in fitted), strict=True)
-        yield together(lac), together(aps)
+    with contextlib.suppress(CalibrationError):
+        rows = LabelledPredictions.of(numbers, records["label"], predictions=records["prediction"])
+        yield cross_fit(rows, records["sample"].tolist(), targets=TARGETS)
 
 
 def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
@@ -110,8 +108,8 @@ def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
         CheckedCell(
             "",
             group[0].variant,
-            together([cell.lac for cell in group]),
-            together([cell.aps for cell in group]),
+            concatenate([cell.lac for cell in group]),
+            concatenate([cell.aps for cell in group]),
         )
         for group in groups.values()
         if len(group) == most  # the same sets for every row
@@ -119,13 +117,13 @@ def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
 
 
 def _numbers(cell: CheckedCell) -> tuple[str, ...]:
-    error = f"{100 * cell.lac.error:.1f}" if cell.lac.answered.any() else "—"
+    error = f"{100 * cell.lac.error:.1f}" if cell.lac.accepted.any() else "—"
     return (
         f"{100 * cell.lac.coverage:.1f}",
         f"{cell.lac.mean_size:.1f}",
         f"{100 * cell.aps.coverage:.1f}",
         f"{cell.aps.mean_size:.1f}",
-        f"{100 * cell.lac.share_answered:.1f}",
+        f"{100 * cell.lac.acceptance:.1f}",
         error,
     )
 
@@ -133,26 +131,24 @@ def _numbers(cell: CheckedCell) -> tuple[str, ...]:
 def _caption(cells: Sequence[CheckedCell]) -> str:
     sets = len(dict.fromkeys(cell.dataset for cell in cells))
     return (
-        f"Targets: prediction sets contain the true class for {100 * TARGETS.coverage:g} % of the "
-        f"images; with confidence {100 * TARGETS.confidence:g} % at most {100 * TARGETS.error:g} % "
-        f"of the answers given are wrong. Each of {sets} data set{'s' if sets > 1 else ''} is "
-        "divided in halves; one fits, the other checks, and the other way round. Abstaining is the "
-        "right result where a model errs too often or images are too few."
+        f"Targets: prediction sets (split conformal) contain the true class of "
+        f"{100 * TARGETS.coverage:g} % of the images; with confidence "
+        f"{100 * TARGETS.confidence:g} % at most {100 * TARGETS.error:g} % of the accepted "
+        f"predictions are wrong. Each of {sets} data set{'s' if sets > 1 else ''} is split in "
+        "halves: calibrated on one, checked on the other, and vice versa. Where a model errs too "
+        "often or images are too few, nothing is accepted."
     )
 
 
 def _figure(cells: Sequence[CheckedCell], family: str, *, key: str) -> CaptionedFigure:
     shown = cells[:MOST_CURVES]
     curves = [(cell.variant.look, cell.variant.title, cell.lac) for cell in shown]
-    words = (
-        f"{cell.variant.title} answers {100 * cell.lac.share_answered:.1f} %" for cell in shown
-    )
+    words = (f"{cell.variant.title} accepts {100 * cell.lac.acceptance:.1f} %" for cell in shown)
     return captioned(
         key,
-        f"{family}: errors against answers",
-        caption="Error rate if only the most confident images are answered, by calibrated "
-        "confidence. A ring is where the fitted threshold stops; the dashed line is the target "
-        f"error ({100 * TARGETS.error:g} %).",
-        alternative=f"Where the threshold stops: {'; '.join(words)}.",
+        f"{family}: selective risk",
+        caption="Error rate among the most confident images, by calibrated confidence. A ring "
+        f"marks the fitted threshold; the dashed line is its target ({100 * TARGETS.error:g} %).",
+        alternative=f"At the threshold: {'; '.join(words)}.",
         figure=selective_risk_figure(curves, error=TARGETS.error)[0],
     )

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.data.families import family_protocol
+from dtpt.data.catalog import family_protocol
 from dtpt.errors import DtptError
 from dtpt.methods import find_method, parse_label
 from dtpt.metrics import fit_shared_temperature, tempered

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from dtpt.data.named_sets import NAMED_SETS, catalog_entry
+from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
 from dtpt.methods import method_label, method_title

@@ -8,7 +8,7 @@ package brings one, `demo.json`; it is made by
 or, from a run that exists, with `--from RUN` in addition.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -27,6 +27,7 @@ from dtpt.report.repeat import run_command
 from dtpt.report.tables import pooled_table
 from dtpt.report.verdict import family_verdict
 from dtpt.report.words import Paragraph, family_paragraph
+from dtpt.runs.reading import open_run
 from dtpt.runs.results import Results, results_of
 from dtpt.tables import Table
 
@@ -39,6 +40,7 @@ METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
 GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
 USUAL = "d-tpt@1e6"  # without a record to choose from
 # what of a machine decides the last bits of a number
+SAME_SET = ("fingerprint", "samples", "views")
 SAME_KIND = ("machine", "processor", "system", "device", "torch", "threads")
 
 
@@ -193,24 +195,37 @@ def check_record(new: Record, record: Record) -> RecordCheck:
     same = _kind(new.results) == _kind(record.results)
     pairs = list(_family_values(new, record))
     pairs += list(_set_values(new.results, record.results)) if same else []
+    return _checked(pairs, same_kind=same)
+
+
+def check_results(run: Path, record: Record) -> RecordCheck:
+    """Compare the data sets of a run with a record, bit by bit; nothing on another machine."""
+    with open_run(run) as stored:
+        results = results_of(stored)
+    same = _kind(results) == _kind(record.results)
+    return _checked(list(_set_values(results, record.results)) if same else [], same_kind=same)
+
+
+def _checked(pairs: Sequence[tuple[str, str, float, float]], *, same_kind: bool) -> RecordCheck:
     deviations = []
     for where, metric, own, recorded in pairs:
-        if abs(own - recorded) > (0.0 if same else METRICS[metric].tolerance):
+        if abs(own - recorded) > (0.0 if same_kind else METRICS[metric].tolerance):
             text = METRICS[metric].text
             deviations.append(f"{where}, {metric}: {text(own)}, recorded {text(recorded)}.")
-    return RecordCheck(same, len(pairs), tuple(deviations))
+    return RecordCheck(same_kind, len(pairs), tuple(deviations))
 
 
 def _kind(results: Results) -> tuple[object, ...]:
     machines = {tuple(str(env.get(name)) for name in SAME_KIND) for env in results.environment}
-    return machines, results.fingerprints.model, results.config.tuning
+    spec = results.config
+    return machines, spec.model.fingerprint, spec.tuning, spec.seeds, spec.template
 
 
 def _set_values(new: Results, record: Results) -> Iterator[tuple[str, str, float, float]]:
     """Yield place, metric and both values for each data set, method and metric of both."""
     for name, methods in new.results.items():
-        same = new.fingerprints.datasets[name] == record.fingerprints.datasets.get(name)
-        if not same or new.n_samples[name].original != record.n_samples[name].original:
+        entry, known = new.configs[name], record.configs.get(name)
+        if known is None or any(getattr(entry, n) != getattr(known, n) for n in SAME_SET):
             continue
         for label, found in methods.items():
             other = record.results[name].get(label)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dtpt.commands import command_line
-from dtpt.data.families import family_protocol
+from dtpt.data.catalog import family_protocol
 from dtpt.errors import DtptError
 from dtpt.methods import resolve_method
 from dtpt.options import EvalOptions, flag

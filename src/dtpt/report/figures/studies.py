@@ -5,16 +5,13 @@ read on a phone. Bands are 95 % confidence intervals over images.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtpt.analysis.basis_study import BasisStudy, FamilyBases
-from dtpt.analysis.control_study import ControlStudy, FamilyControls
-from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
-from dtpt.calibration import Judged, Splits
+from dtpt.calibration import HeldOut, SplitCheck
 from dtpt.methods import method_title
 from dtpt.metrics import Estimate, risk_coverage_curve
 from dtpt.report.figures.reliability import risk_coverage_figure
@@ -31,6 +28,11 @@ from dtpt.report.figures.style import (
     tidy,
 )
 
+if TYPE_CHECKING:  # the studies need torch
+    from dtpt.analysis.basis_study import BasisStudy, FamilyBases
+    from dtpt.analysis.control_study import ControlStudy, FamilyControls
+    from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
+
 WIDTH, HEIGHT = 4.8, 3.4
 GAP = "confidence − accuracy (%)"
 BASIS_LOOKS = {
@@ -41,15 +43,15 @@ BASIS_LOOKS = {
     "mean text": (ORANGE, "P"),
 }
 
-Family = TypeVar("Family", FamilyViews, FamilyControls, FamilyBases)
+Family = TypeVar("Family", "FamilyViews", "FamilyControls", "FamilyBases")
 
 
-def dial_figure(study: ViewStudy) -> Figure:
+def dial_figure(study: "ViewStudy") -> Figure:
     """Draw the signed gap over the fraction of views from which the prediction is read."""
     return _panels(study.families, _draw_dial, labels=("views read out (%)", GAP))
 
 
-def _draw_dial(axes: Axes, family: FamilyViews) -> None:
+def _draw_dial(axes: Axes, family: "FamilyViews") -> None:
     most = max(row.setting.views for row in family.rows)
     dial = [r for r in family.rows if r.setting.share is not None and r.setting.views == most]
     looks = looks_for((row.setting.method, None) for row in dial)
@@ -64,16 +66,16 @@ def _draw_dial(axes: Axes, family: FamilyViews) -> None:
     axes.axhline(0, color=INK, linewidth=0.8)
 
 
-def _read(row: SettingRow) -> float:
+def _read(row: "SettingRow") -> float:
     return 100 * (row.setting.share or 0.0)
 
 
-def controls_figure(study: ControlStudy) -> Figure:
+def controls_figure(study: "ControlStudy") -> Figure:
     """Draw accuracy over signed gap: smaller steps, regularisers, and random directions."""
     return _panels(study.families, _draw_controls, labels=(GAP, "accuracy (%)"))
 
 
-def _draw_controls(axes: Axes, family: FamilyControls) -> None:
+def _draw_controls(axes: Axes, family: "FamilyControls") -> None:
     curve = _plane(point.estimates for point in family.curve)
     axes.plot(*curve, color=INK, marker="o", markersize=4, label="smaller steps")
     looks = looks_for((row.method, None) for row in family.rows)
@@ -96,12 +98,12 @@ def _plane(points: Iterable[Mapping[str, Estimate]]) -> tuple[list[float], list[
     return [gap for gap, _ in found], [accuracy for _, accuracy in found]
 
 
-def basis_figure(study: BasisStudy) -> Figure:
+def basis_figure(study: "BasisStudy") -> Figure:
     """Draw D-TPT's signed gap over λ, one curve for every basis."""
     return _panels(study.families, _draw_basis, labels=("λ of D-TPT", GAP))
 
 
-def _draw_basis(axes: Axes, family: FamilyBases) -> None:
+def _draw_basis(axes: Axes, family: "FamilyBases") -> None:
     for name, (colour, marker) in BASIS_LOOKS.items():
         own = sorted((r for r in family.rows if r.basis == name), key=lambda r: r.weight)
         x, y = [r.weight for r in own], [100 * r.estimates["signed_gap"].value for r in own]
@@ -130,15 +132,15 @@ def _panels(
 
 
 def coverage_figure(
-    checked: Sequence[tuple[LookKey, Splits]],
+    checked: Sequence[tuple[LookKey, SplitCheck]],
 ) -> tuple[Figure, tuple[Axes, Axes, Axes]]:
-    """Draw, by method, coverage, how often errors meet their target, and images answered.
+    """Draw, by method, coverage, how often errors meet their target, and acceptance.
 
     A mark is one (method, λ) on one data set, all with the same targets. The faint line behind a
     coverage spans nine of ten splits.
     """
     variants = list(dict.fromkeys(key for key, _ in checked))
-    looks, levels = looks_for(variants), checked[0][1].levels
+    looks, targets = looks_for(variants), checked[0][1].targets
     figure = new_figure(8.2, 0.9 + 0.42 * len(variants), left=1.75, top=0.36)
     left, middle, right = figure.subplots(1, 3, sharey=True)
     for index, (key, splits) in enumerate(checked):
@@ -148,13 +150,13 @@ def coverage_figure(
         low, high = np.quantile(splits.coverage, [0.05, 0.95])
         left.plot([100 * low, 100 * high], [height] * 2, color=GREY, linewidth=0.7)
         left.plot([100 * splits.coverage.mean()], [height], **style)
-        middle.plot([100 * splits.kept], [height], **style)
-        right.plot([100 * splits.answered.mean()], [height], **style)
-    left.axvline(100 * levels.coverage, color=INK, linewidth=0.9, linestyle="--")
-    middle.axvline(100 * levels.confidence, color=INK, linewidth=0.9, linestyle="--")
+        middle.plot([100 * splits.valid], [height], **style)
+        right.plot([100 * splits.acceptance.mean()], [height], **style)
+    left.axvline(100 * targets.coverage, color=INK, linewidth=0.9, linestyle="--")
+    middle.axvline(100 * targets.confidence, color=INK, linewidth=0.9, linestyle="--")
     left.set(xlabel="sets with the true class (%)", title="coverage")
-    middle.set(xlabel=f"splits with at most {100 * levels.error:g} % errors (%)", title="errors")
-    right.set(xlabel="images answered (%)", title="answers")
+    middle.set(xlabel=f"splits with at most {100 * targets.error:g} % errors (%)", title="errors")
+    right.set(xlabel="images accepted (%)", title="acceptance")
     left.set_yticks(range(len(variants)), [method_title(*key) for key in variants])
     left.invert_yaxis()
     for axes in (left, middle, right):
@@ -163,18 +165,18 @@ def coverage_figure(
 
 
 def selective_risk_figure(
-    judged: Sequence[tuple[LookKey, str, Judged]], *, error: float
+    checked: Sequence[tuple[LookKey, str, HeldOut]], *, error: float
 ) -> tuple[Figure, Axes]:
     """Draw error rate against coverage, the target error, and a ring where each threshold stops."""
     curves = [
         (key, text, risk_coverage_curve(found.confidence, ~found.wrong))
-        for key, text, found in judged
+        for key, text, found in checked
     ]
     figure, axes = risk_coverage_figure(curves)
     axes.axhline(error, color=INK, linewidth=0.9, linestyle="--")
-    looks = looks_for(key for key, _, _ in judged)
-    for key, _, found in judged:
-        if found.answered.any():
-            point = [found.share_answered], [found.error]
+    looks = looks_for(key for key, _, _ in checked)
+    for key, _, found in checked:
+        if found.accepted.any():
+            point = [found.acceptance], [found.error]
             axes.plot(*point, "o", markersize=9, fillstyle="none", color=looks[key].colour)
     return figure, axes

@@ -108,7 +108,7 @@ def _sections(report: Report) -> dict[str, str]:
         "reliability": ("Reliability", any(part.reliability for part in parts)),
         "results": ("Results", True),
         "recorded": ("Recorded run", report.record is not None),
-        "coverage": ("Coverage", any(part.coverage.tables for part in parts)),
+        "coverage": ("Coverage check", any(part.coverage.tables for part in parts)),
         "sets": ("Per data set", True),
         "figures": ("Figures", bool(report.figures)),
         "analysis": ("Analysis", report.analysis is not None),

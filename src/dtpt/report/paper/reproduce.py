@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtpt.clip.loading.catalog import architecture, catalog
+from dtpt.clip.loading.names import architecture, catalog
 from dtpt.data import load_dataset
-from dtpt.data.named_sets import PAPER_SETS, catalog_entry
+from dtpt.data.catalog import PAPER_SETS, catalog_entry
 from dtpt.options import EvalOptions
 from dtpt.report.paper.targets import PlannedRun, Target
 
