@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,10 @@ class ConditionReport:
     rows: tuple[tuple[str, str], ...]  # (row title, command) of the tables of means
 
 
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+
+
 @dataclass(frozen=True)
 class Report:
     """The whole report as data."""
@@ -65,10 +69,10 @@ class Report:
     analysis: Analysis | None
     analysis_figures: tuple[CaptionedFigure, ...]
     commands: tuple[str, ...]
-    date: str
-    version: str
     note: str = ""  # about the verdict
     record: Record | None = None  # a run shown beneath this one
+    date: str = field(default_factory=_now)
+    version: str = package_version("dtpt")
 
     @property
     def figures(self) -> tuple[CaptionedFigure, ...]:
@@ -144,6 +148,7 @@ def write_report(
         output: folder for the report; made when missing.
         analysis: file (or folder) of `dtpt analyze`.
         extra: further figures, shown first.
+        resampling: how differences are decided.
         intervals: whether tables of means have intervals too.
         fitted: temperatures and λ from another run; fitted on these runs when not given.
         data_root: where the images of mistakes are looked for; `$DTPT_DATA` when not given.
@@ -176,8 +181,6 @@ def write_report(
         analysis=found,
         analysis_figures=tuple(analysis_figures(found)) if found else (),
         commands=(*dict.fromkeys(map(run_command, loaded.sources)), again),
-        date=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
-        version=package_version("dtpt"),
         note=note,
         record=record,
     )
