@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dtpt.analysis import DispersionPoint, MethodScore
 from dtpt.analysis.pareto import efficient, pareto_points
-from dtpt.analysis.scatter import average_ranks, correlation, dispersion_scatter
+from dtpt.analysis.scatter import correlation, dispersion_scatter
 from dtpt.analysis.scores import score_method, without_dominant
 
 coarse = st.integers(0, 5).map(lambda n: n / 5)
@@ -59,10 +59,6 @@ def test_scatter_correlates_over_all_and_within_data_sets():
 )
 def test_no_correlation_without_points_or_spread(first, second):
     assert correlation(np.array(first), np.array(second)) is None
-
-
-def test_equal_values_share_their_rank():
-    np.testing.assert_allclose(average_ranks(np.array([3.0, 1.0, 3.0, 2.0])), [2.5, 0, 2.5, 1])
 
 
 def test_nothing_to_correlate_is_no_error():

@@ -12,6 +12,8 @@ FEWEST_POINTS = 3
 
 def dispersion_scatter(points: Iterable[DispersionPoint]) -> DispersionScatter:
     """Correlate dispersion and calibration error of all points."""
+    from scipy.stats import rankdata
+
     found = tuple(points)
     atfd = np.array([point.atfd for point in found])
     ece = np.array([point.ece for point in found])
@@ -19,7 +21,7 @@ def dispersion_scatter(points: Iterable[DispersionPoint]) -> DispersionScatter:
     return DispersionScatter(
         points=found,
         pearson=correlation(atfd, ece),
-        spearman=correlation(average_ranks(atfd), average_ranks(ece)),
+        spearman=correlation(rankdata(atfd), rankdata(ece)),
         pearson_within=correlation(_centred(atfd, groups), _centred(ece, groups)),
     )
 
@@ -34,13 +36,6 @@ def correlation(first: FloatArray, second: FloatArray) -> float | None:
     if norms <= 1e-14 * len(first) * scale:
         return None
     return float(np.clip(x @ y / norms, -1.0, 1.0))
-
-
-def average_ranks(values: FloatArray) -> FloatArray:
-    """Ranks from 0; equal values share the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts + 1) / 2)[inverse])
 
 
 def _centred(values: FloatArray, groups: Sequence[object]) -> FloatArray:

@@ -25,9 +25,9 @@ def score(
     """Compute calibration metrics from a file of predictions.
 
     The file has columns confidence and correct, or p0, p1, ... and label (NPZ: arrays probabilities
-    and labels). The table is in the paper's units, --json in fractions. The sentence below the
-    table says whether the model is over- or underconfident and whether its calibration error is
-    more than chance gives at this number of samples.
+    and labels). The table is in the paper's units, --json in fractions. The sentence below it is
+    the outcome of two tests: is the model over- or underconfident, and is its ECE significantly
+    above the noise floor at this number of samples?
 
     Args:
         file: a .csv, .parquet or .npz file.
@@ -55,11 +55,11 @@ def score(
         print(report.model_dump_json(indent=2))
     else:
         show(_table(report, printable(file.name)))
-        print(calibration_verdict(predictions, conventions))
+        print(calibration_verdict(predictions, conventions))  # one line also in a pipe
 
 
 def _check_diagram(path: Path | None) -> None:
-    """Refuse an unusable target before any work is done."""
+    """Raise for a target that cannot be written, before any work is done."""
     from dtpt.errors import MetricError
     from dtpt.files import printable
 
