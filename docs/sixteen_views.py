@@ -10,7 +10,7 @@ import numpy as np
 
 from dtpt.metrics import METRICS, PooledPredictions, compare_table, pool
 from dtpt.runs import Run, open_run
-from dtpt.runs.summary import predictions_of
+from dtpt.runs.results import predictions_of
 
 FEW = ("mean-views", "zero-shot+views=0.4")
 COMPARED = (
@@ -33,7 +33,7 @@ def pooled(run: Run, label: str, *, line: bool) -> PooledPredictions:
         for cell in run.cells
         if cell.label == label and cell.dataset.startswith("openmoji-line/") == line
     ]
-    return pool({cell.dataset: [predictions_of(run.rows_of(cell))] for cell in cells})
+    return pool({cell.dataset: [predictions_of(run.rows_of(cell).table)] for cell in cells})
 
 
 def compare(many: Run, few: Run, *, line: bool) -> None:

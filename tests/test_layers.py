@@ -11,7 +11,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dtpt"
 LAYERS = [
     {"errors"},
-    {"images", "files", "machine", "processes", "metrics", "tables"},
+    {"images", "files", "machine", "metrics", "tables"},
+    {"executors"},
     {"clip", "pocket"},
     {"views"},
     {"methods"},

@@ -5,7 +5,7 @@ import pytest
 from dtpt.cli.eval import with_grids
 from dtpt.errors import MethodError, OptionError, UnknownName
 from dtpt.options import EvalOptions, PredictOptions
-from dtpt.runs.setup import expand_methods
+from dtpt.runs.evaluation import expand_methods
 
 
 def test_lists_are_split_and_repetitions_dropped():

@@ -27,19 +27,18 @@ if TYPE_CHECKING:
     from dtpt.methods import regularised as regularised
     from dtpt.methods import resolve_method as resolve_method
     from dtpt.metrics import calibration_report as calibration_report
-    from dtpt.prediction import Answer as Answer
     from dtpt.prediction import Classifier as Classifier
     from dtpt.prediction import Prediction as Prediction
+    from dtpt.prediction import Predictor as Predictor
     from dtpt.report.compare import compare as compare
     from dtpt.runs import Run as Run
-    from dtpt.runs.from_python import evaluate as evaluate
-    from dtpt.runs.from_python import load_run as load_run
+    from dtpt.runs.evaluation import evaluate as evaluate
+    from dtpt.runs.evaluation import load_run as load_run
     from dtpt.tuning import Tuner as Tuner
     from dtpt.tuning import TuningSettings as TuningSettings
     from dtpt.views import ViewRecipe as ViewRecipe
 
 _HOMES = {
-    "Answer": "dtpt.prediction",
     "Classifier": "dtpt.prediction",
     "Clip": "dtpt.clip.model",
     "Dataset": "dtpt.data",
@@ -47,6 +46,7 @@ _HOMES = {
     "METHODS": "dtpt.methods",
     "Method": "dtpt.methods",
     "Prediction": "dtpt.prediction",
+    "Predictor": "dtpt.prediction",
     "PromptSet": "dtpt.clip.prompts",
     "Run": "dtpt.runs",
     "Tuner": "dtpt.tuning",
@@ -54,12 +54,12 @@ _HOMES = {
     "ViewRecipe": "dtpt.views",
     "calibration_report": "dtpt.metrics",
     "compare": "dtpt.report.compare",
-    "evaluate": "dtpt.runs.from_python",
+    "evaluate": "dtpt.runs.evaluation",
     "from_open_clip": "dtpt.clip.loading.memory",
     "from_transformers": "dtpt.clip.loading.memory",
     "load_dataset": "dtpt.data",
     "load_model": "dtpt.clip.loading",
-    "load_run": "dtpt.runs.from_python",
+    "load_run": "dtpt.runs.evaluation",
     "push_to_hub": "dtpt.clip.loading.hub",
     "regularised": "dtpt.methods",
     "resolve_method": "dtpt.methods",

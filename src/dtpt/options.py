@@ -199,18 +199,18 @@ class EvalOptions(ModelOptions):
     ] = None
     output: RunFolder = Path("runs/latest")
     data_root: Annotated[Path | None, Field(description="Folder that holds the data sets.")] = None
-    replicas: Annotated[
+    workers: Annotated[
         Annotated[int, Field(ge=1, le=256)] | Literal["auto"],
         Field(
-            description="Copies of the model, each in a process of its own; auto: on a CPU as many "
+            description="Worker processes, each with a copy of the model; auto: on a CPU as many "
             "as cores and memory allow.",
         ),
     ] = "auto"
-    workers: Annotated[
+    view_workers: Annotated[
         Annotated[int, Field(ge=0, le=256)] | Literal["auto"],
         Field(
-            description="Processes that decode images and make views beside each copy of the "
-            "model; a number means one copy, unless --replicas is given.",
+            description="Processes that decode images and make views beside each worker; a number "
+            "means one worker, unless --workers is given.",
         ),
     ] = "auto"
     batch: Annotated[
@@ -226,11 +226,11 @@ class EvalOptions(ModelOptions):
         Literal["all", "top5"],
         Field(description="Probabilities in a row: all to three digits, or the five largest."),
     ] = "all"
-    engine: Annotated[
+    executor: Annotated[
         str,
         Field(
             pattern=r"^(local|ray|ray=\S+)$",
-            description="Who works: local (this machine) or ray[=ADDRESS] (a Ray cluster).",
+            description="Where tasks run: local (this machine) or ray[=ADDRESS] (a Ray cluster).",
         ),
     ] = "local"
     shard: Annotated[

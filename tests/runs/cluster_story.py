@@ -20,12 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ray._private.utils
+from dtpt.runs.cluster.connection import QUIET
 from ray.cluster_utils import Cluster
 from tiny_runs import TINY_OPTIONS, exported
 
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, evaluate, open_run
-from dtpt.runs.cluster.connection import QUIET
 from dtpt.runs.progress import Silent
 
 MACHINES = 3

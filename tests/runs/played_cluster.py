@@ -3,10 +3,11 @@
 from concurrent.futures import Future
 from types import SimpleNamespace
 
-from dtpt.data import Sample
 from dtpt.runs.cluster.actors import Porter
 from dtpt.runs.cluster.machines import describe_here
 from dtpt.runs.orders import Answered, Batch, Item, Place, Ready, Returned
+
+from dtpt.data import Sample
 
 
 class Actor:

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from dtpt.runs.cluster.connection import check_address, connected
 
 from dtpt.errors import OptionError, RunError
 from dtpt.runs import EvalOptions
 from dtpt.runs.cluster import connection
-from dtpt.runs.cluster.connection import check_address, connected
 
 
 @pytest.fixture

@@ -8,18 +8,6 @@ from played_cluster import Actor, World, batch, collect_all, drain, ready
 
 pytest.importorskip("ray")
 
-from ray.exceptions import (
-    ActorDiedError,
-    ActorUnavailableError,
-    ObjectLostError,
-    OutOfMemoryError,
-    RayTaskError,
-)
-
-from dtpt.data import Sample
-from dtpt.errors import RunError
-from dtpt.runs.cluster import crew as crew_module
-from dtpt.runs.cluster import fleet as fleet_module
 from dtpt.runs.cluster.actors import Porter
 from dtpt.runs.cluster.crew import ClusterCrew
 from dtpt.runs.cluster.machines import Wishes
@@ -34,6 +22,18 @@ from dtpt.runs.orders import (
     Stopped,
     Struck,
 )
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayTaskError,
+)
+
+from dtpt.data import Sample
+from dtpt.errors import RunError
+from dtpt.runs.cluster import crew as crew_module
+from dtpt.runs.cluster import fleet as fleet_module
 
 ORDER = SimpleNamespace(depth=2, threads=1)
 

@@ -3,19 +3,18 @@
 from types import SimpleNamespace
 
 import pytest
+from dtpt.runs.cluster.actors import ReplicaActor
+from dtpt.runs.cluster.division import _batches, missing_pictures, share_out
+from dtpt.runs.cluster.machines import Share, Wishes, choose_share
+from dtpt.runs.cluster.opening import batch_size, plain_order
+from dtpt.runs.orders import Ready, Stopped
 from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
 
 from dtpt.cli import eval as command
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import OptionError
 from dtpt.runs import EvalOptions, evaluate
-from dtpt.runs.cluster.actors import ReplicaActor
-from dtpt.runs.cluster.division import _batches, missing_pictures, share_out
-from dtpt.runs.cluster.machines import Share, Wishes, choose_share
-from dtpt.runs.cluster.opening import batch_size, plain_order
-from dtpt.runs.orders import Ready, Stopped
-from dtpt.runs.runner import record_machine
-from dtpt.runs.setup import prepare
+from dtpt.runs.evaluation import prepare, record_machine
 from dtpt.runs.store import Store
 
 

@@ -8,11 +8,6 @@ from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
 
 pytest.importorskip("ray")
 
-from dtpt.clip.loading import load_model
-from dtpt.clip.loading.save import save_model
-from dtpt.errors import ImageError
-from dtpt.runs import EvalOptions
-from dtpt.runs.cluster import goods as goods_module
 from dtpt.runs.cluster.actors import Porter
 from dtpt.runs.cluster.goods import (
     goods_of,
@@ -23,7 +18,13 @@ from dtpt.runs.cluster.goods import (
     unpack,
 )
 from dtpt.runs.cluster.opening import plain_order
-from dtpt.runs.setup import prepare
+
+from dtpt.clip.loading import load_model
+from dtpt.clip.loading.save import save_model
+from dtpt.errors import ImageError
+from dtpt.runs import EvalOptions
+from dtpt.runs.cluster import goods as goods_module
+from dtpt.runs.evaluation import prepare
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tiny_runs import draw_pictures
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
 from dtpt.runs import open_run, score_cells
-from dtpt.runs.scheduler import FailureLimit
+from dtpt.runs.schedule import FailureLimit
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dtpt.runs.features as features_module
+import dtpt.prediction.cache as features_module
 from dtpt.cli.main import call
 from dtpt.clip.model import view_batches
 from dtpt.errors import RunError
-from dtpt.runs.features import (
+from dtpt.prediction.cache import (
     FeatureCache,
     GroupKey,
     list_shards,

@@ -6,8 +6,8 @@ import pytest
 from tiny_runs import TINY_OPTIONS
 
 from dtpt.runs import EvalOptions
-from dtpt.runs.planning import Plan
-from dtpt.runs.setup import prepare
+from dtpt.runs.evaluation import prepare
+from dtpt.runs.plan import Plan
 from dtpt.runs.shards import Shard
 from dtpt.runs.store import Answer, SampleInfo, Store
 
@@ -43,7 +43,7 @@ def test_only_what_is_missing_is_planned(setup, pictures, tmp_path):
 
 
 def test_pieces_leave_nothing_out(setup, tmp_path, monkeypatch):
-    monkeypatch.setattr("dtpt.runs.planning.LOOKED_UP_TOGETHER", 4)
+    monkeypatch.setattr("dtpt.runs.plan.LOOKED_UP_TOGETHER", 4)
     with Store(tmp_path / "run.sqlite", setup.spec) as store:
         plan = Plan(setup, store=store, shard=Shard())
         batches = list(plan.batches(7))

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from dtpt.runs.answers import log_softmax
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtpt.runs.answers import log_softmax
-from dtpt.runs.probabilities import pack, unpack
+from dtpt.runs.rows import pack, unpack
 
 
 @given(st.lists(st.floats(-300, 300), min_size=1, max_size=50))

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 from bad_refs import DeadlyOnceRef, DeadlyRef
+from dtpt.runs.crews import LocalCrew, warm_up
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
 from dtpt.clip.loading.save import save_model
 from dtpt.data import Sample
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, evaluate, open_run
-from dtpt.runs.crews import LocalCrew, warm_up
-from dtpt.runs.planning import Plan
+from dtpt.runs.evaluation import prepare, work_order
+from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Silent
 from dtpt.runs.resources import Resources
-from dtpt.runs.scheduler import Scheduler
-from dtpt.runs.setup import prepare, work_order
+from dtpt.runs.schedule import Scheduler
 from dtpt.runs.shards import Shard
 from dtpt.runs.store import Store
 

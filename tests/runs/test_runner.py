@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from dtpt.runs.pipeline import encode_views
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
 from dtpt.clip.prompts import PromptSet
@@ -18,9 +19,8 @@ from dtpt.errors import RunError
 from dtpt.images import pixel_digest
 from dtpt.methods import resolve_method
 from dtpt.metrics import calibration_report
+from dtpt.prediction.cache import read_shard
 from dtpt.runs import EvalOptions, evaluate, open_run, results_of, score_cells
-from dtpt.runs.features import read_shard
-from dtpt.runs.pipeline import encode_views
 from dtpt.tuning import Tuner, TuningSettings
 from dtpt.views import ViewRecipe, make_views
 

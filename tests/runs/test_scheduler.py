@@ -4,16 +4,16 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
+from dtpt.runs.orders import Answered, Place, Returned, Struck
 from tiny_runs import TINY_OPTIONS
 
 from dtpt.data import Dataset, FileRef, Sample
 from dtpt.errors import RunError
 from dtpt.runs import EvalOptions, open_run
-from dtpt.runs.orders import Answered, Place, Returned, Struck
-from dtpt.runs.planning import Plan
+from dtpt.runs.evaluation import prepare
+from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Silent
-from dtpt.runs.scheduler import Scheduler
-from dtpt.runs.setup import prepare
+from dtpt.runs.schedule import Scheduler
 from dtpt.runs.shards import Shard
 from dtpt.runs.store import Answer, Store
 

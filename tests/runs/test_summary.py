@@ -5,7 +5,7 @@ import pytest
 
 from dtpt.metrics import METRICS, Metric, compare_table, pool
 from dtpt.runs import results_of, score_methods
-from dtpt.runs.summary import predictions_of
+from dtpt.runs.results import predictions_of
 
 
 def test_a_metric_added_to_the_table_is_in_the_summary_and_in_the_results(

@@ -4,20 +4,20 @@ from collections import deque
 
 import numpy as np
 import pytest
+from dtpt.runs.orders import Found, Returned, Struck
+from dtpt.runs.weights import settle_weights
 from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import RunError
 from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
 from dtpt.runs import EvalOptions, evaluate, merge, open_run, results_of
+from dtpt.runs.evaluation import prepare
 from dtpt.runs.exports import sample_records
-from dtpt.runs.orders import Found, Returned, Struck
-from dtpt.runs.planning import Plan
+from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Silent
-from dtpt.runs.setup import prepare
 from dtpt.runs.shards import Shard
 from dtpt.runs.store import Store
-from dtpt.runs.weights import settle_weights
 
 AUTO = ("tpt", "d-tpt@auto=0.8", "c-tpt@auto")
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from bad_refs import BuggyRef, DeadlyOnceRef, DeadlyRef, SlowRef
+from dtpt.runs.pipeline import FeaturePipeline
+from dtpt.runs.workers import InlineRenderer, Job, WorkerPool
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.data import Sample
 from dtpt.errors import RunError
-from dtpt.runs.pipeline import FeaturePipeline
-from dtpt.runs.workers import InlineRenderer, Job, WorkerPool
 from dtpt.views import ViewRecipe
 
 SETTING = Preprocess.openai(16)

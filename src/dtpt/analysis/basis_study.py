@@ -29,9 +29,9 @@ from dtpt.files import open_regular, write_atomically
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.metrics import Comparison, Estimate, PooledPredictions, Predictions, pool
 from dtpt.metrics.comparison import estimates
+from dtpt.runs.evaluation import Setup, Task, needed_resources, prepare, work_order
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.replica import Replica, torch_threads
-from dtpt.runs.setup import Setup, Task, needed_resources, prepare, work_order
 from dtpt.runs.spec import canonical_json
 from dtpt.runs.workers import Job
 

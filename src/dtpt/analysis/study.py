@@ -28,11 +28,11 @@ from dtpt.errors import RunError
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.parse import STATIC
 from dtpt.options import EvalOptions
+from dtpt.runs.evaluation import Setup, Task, prepare, resources_here, work_order
 from dtpt.runs.pipeline import as_tensor
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.replica import Replica, torch_threads
-from dtpt.runs.scheduler import FailureLimit
-from dtpt.runs.setup import Setup, Task, prepare, resources_here, work_order
+from dtpt.runs.schedule import FailureLimit
 from dtpt.runs.workers import Job
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dtpt.clip.model import Clip
     from dtpt.data import Dataset
     from dtpt.runs import Run
-    from dtpt.runs.setup import Task
+    from dtpt.runs.evaluation import Task
 
 COLUMNS = ("sample", "correct", "confidence", "p_label", "sum_squares")
 

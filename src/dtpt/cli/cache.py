@@ -10,7 +10,7 @@ from dtpt.files import printable
 
 def show(*, as_json: AsJson = False) -> None:
     """Show where the cache is, its size and its limit."""
-    from dtpt.runs.features import cache_folder, cache_limit, list_shards
+    from dtpt.prediction.cache import cache_folder, cache_limit, list_shards
 
     shards = list_shards(cache_folder())
     size, limit = sum(shard.size for shard in shards), cache_limit()
@@ -31,8 +31,8 @@ def prune(*, limit: str | None = None, as_json: AsJson = False) -> None:
     Args:
         limit: For example 500MB; 0 empties the cache. The usual limit when not given.
     """
-    from dtpt.runs.features import cache_folder, cache_limit, parse_size
-    from dtpt.runs.features import prune as prune_shards
+    from dtpt.prediction.cache import cache_folder, cache_limit, parse_size
+    from dtpt.prediction.cache import prune as prune_shards
 
     bound = cache_limit() if limit is None else parse_size(limit)
     removed = prune_shards(cache_folder(), bound)
@@ -45,8 +45,8 @@ def prune(*, limit: str | None = None, as_json: AsJson = False) -> None:
 
 def verify(*, as_json: AsJson = False) -> None:
     """Compare every shard with its checksum and remove damaged ones; exit code 1 if there were."""
-    from dtpt.runs.features import cache_folder
-    from dtpt.runs.features import verify as verify_shards
+    from dtpt.prediction.cache import cache_folder
+    from dtpt.prediction.cache import verify as verify_shards
 
     results = list(verify_shards(cache_folder()))
     damaged = [shard.path for shard, intact in results if not intact]

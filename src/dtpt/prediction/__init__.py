@@ -1,8 +1,10 @@
-"""The public classifier: an image in, a calibrated prediction out.
+"""Predictions: an image in, calibrated probabilities out.
 
-`classifier` puts model, prompts, views and method together; `answers` is what it says, `notebook`
-how that looks in a notebook; `batches` answers many pictures in several processes; `saving` writes
-a classifier to a folder and reads it back.
+    predictor.py    the one predictor: model, class prompts, view recipe, settings
+    rendering.py    image → views;  features.py: views → features;  cache.py: features on disk
+    classifier.py   the public classifier, one image or many
+    prediction.py   what it returns;  saving.py: a classifier in a folder
+    ood.py          warning about images that differ from the training data
 
 >>> import dtpt
 >>> from dtpt.data.openmoji import OpenMojiRef
@@ -12,7 +14,26 @@ a classifier to a folder and reads it back.
 'bicycle'
 """
 
-from dtpt.prediction.answers import Answer, KeptViews, Prediction
-from dtpt.prediction.classifier import Classifier
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["Answer", "Classifier", "KeptViews", "Prediction"]
+if TYPE_CHECKING:
+    from dtpt.prediction.classifier import Classifier as Classifier
+    from dtpt.prediction.prediction import KeptViews as KeptViews
+    from dtpt.prediction.prediction import Prediction as Prediction
+    from dtpt.prediction.predictor import Predictor as Predictor
+
+_HOMES = {
+    "Classifier": "classifier",
+    "KeptViews": "prediction",
+    "Prediction": "prediction",
+    "Predictor": "predictor",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> object:  # processes that only render load no torch
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"dtpt.prediction.{_HOMES[name]}"), name)

@@ -1,10 +1,10 @@
-"""Whether a picture is of the kind that a model was trained on.
+"""Out-of-distribution warning: whether an image differs from those that a model was trained on.
 
-A model answers every picture, also one it cannot make sense of, and its confidence does not tell:
-`pocket` knows drawings of emoji and is about as sure of itself on photographs. So the model may
-carry a rule, a weighted sum of the picture's feature and of eight simple numbers about its pixels,
-compared with a threshold. The rule of `pocket` lies beside its weights (`familiarity.json`);
-`training/familiarity.py` fitted and measured it (docs/pocket.md has the error rates).
+A model predicts every image, also one it cannot make sense of, and its confidence does not show it:
+`pocket` was trained on drawings of emoji and is about as confident on photographs. So a model may
+carry a rule: a weighted sum of the image feature and of eight simple statistics of its pixels,
+compared with a threshold. The rule of `pocket` lies beside its weights (`ood.json`);
+`training/ood.py` fitted and measured it (docs/pocket.md has the error rates).
 """
 
 import json
@@ -24,23 +24,15 @@ DIFFERENCE_EDGES = (0, 2, 5, 10, 20, 40, 80, 256)
 
 
 class Rule(BaseModel):
-    """A linear rule about one model.
-
-    Attributes:
-        fingerprint: of the model that it belongs to.
-        sentence: what people are told about an unfamiliar picture.
-        threshold: sums above it are unfamiliar.
-        feature: (D,) weights of the image feature.
-        statistics: (8,) weights of `picture_statistics`.
-    """
+    """A linear rule about one model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fingerprint: str
-    sentence: str
-    threshold: float
-    feature: tuple[float, ...]
-    statistics: tuple[float, ...]
+    fingerprint: str  # of the model that it belongs to
+    sentence: str  # the warning
+    threshold: float  # scores above it are out of distribution
+    feature: tuple[float, ...]  # (D,) weights of the image feature
+    statistics: tuple[float, ...]  # (8,) weights of `image_statistics`
 
     def score(
         self, features: npt.NDArray[np.float64], statistics: npt.NDArray[np.float64]
@@ -51,23 +43,23 @@ class Rule(BaseModel):
         return sums
 
 
-def unfamiliar(model: Clip, image_feature: Tensor, *, image: Image.Image) -> str | None:
-    """Say in one sentence that a picture is not of the model's kind.
+def ood_warning(model: Clip, image_feature: Tensor, *, image: Image.Image) -> str | None:
+    """Warn about an image that differs from what the model was trained on.
 
     Args:
-        model: only models with a rule of their own are judged.
+        model: Only models with a rule of their own are judged.
         image_feature: (D,) unit feature of the original view.
-        image: the decoded picture.
+        image: The decoded image.
 
     Returns:
-        None when the picture is familiar or nothing is known about this model.
+        None when the image is in distribution or the model has no rule.
 
     Example:
         >>> from dtpt.clip.loading import load_model
         >>> pocket = load_model("pocket")
         >>> noise = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
         >>> feature = pocket.encode_image(pocket.preprocess(noise)[None])[0]
-        >>> unfamiliar(pocket, feature, image=Image.fromarray(noise))[:39]
+        >>> ood_warning(pocket, feature, image=Image.fromarray(noise))[:39]
         'This does not look like the drawings of'
     """
     rule = rule_of(model)
@@ -75,34 +67,33 @@ def unfamiliar(model: Clip, image_feature: Tensor, *, image: Image.Image) -> str
         return None
     crop = np.asarray(model.preprocessing.cropped(image))
     feature = image_feature.detach().cpu().double().numpy()
-    score = rule.score(feature[None], picture_statistics(crop)[None])[0]
+    score = rule.score(feature[None], image_statistics(crop)[None])[0]
     return rule.sentence if score > rule.threshold else None
 
 
 def rule_of(model: Clip) -> Rule | None:
-    """Return the rule of a model; None where there is none."""
     rule = _embedded_rule()
     return rule if rule is not None and rule.fingerprint == model.fingerprint else None
 
 
 @lru_cache(maxsize=1)
 def _embedded_rule() -> Rule | None:
-    file = resources.files("dtpt") / "pocket" / "familiarity.json"
+    file = resources.files("dtpt") / "pocket" / "ood.json"
     return Rule.model_validate(json.loads(file.read_text("utf-8"))) if file.is_file() else None
 
 
-def picture_statistics(crop: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-    """Return eight numbers that tell flat drawings from grainy photographs.
+def image_statistics(crop: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
+    """Return eight numbers that separate flat drawings from grainy photographs.
 
-    Seven are the shares of neighbouring pixels whose difference lies between two `DIFFERENCE_EDGES`
-    (drawings have almost only the first and the last of them), the eighth is how much the pixels
-    along the border differ, in units of 50 grey levels.
+    Seven are the fractions of neighbouring pixels whose difference lies between two
+    `DIFFERENCE_EDGES` (drawings have almost only the first and the last of them), the eighth is how
+    much the pixels along the border differ, in units of 50 grey levels.
 
     Args:
-        crop: (S, S, 3) what the model sees, before normalisation.
+        crop: (S, S, 3) the model's input, before normalisation.
 
     Example:
-        >>> picture_statistics(np.zeros((8, 8, 3), np.uint8)).tolist()
+        >>> image_statistics(np.zeros((8, 8, 3), np.uint8)).tolist()
         [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
     levels = crop.astype(np.int16)

@@ -51,30 +51,17 @@ MOST_TENSOR_BYTES = 1 << 30  # 20,000 classes of 1,024 numbers have 80 MB
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a classifier is made of.
-
-    Attributes:
-        model: a CLIP.
-        classes: class names as the caller wrote them.
-        template: prompt with {} for the class name.
-        method: as resolved, with a weight that was found.
-        recipe: of the views.
-        seed: of the views.
-        settings: of the tuning.
-        context: (n, W) initial context; None for the template's words.
-        text_features: (C, D) at the initial context; None where they are to be computed.
-        calibration: applied to its predictions; None for nothing.
-    """
+    """What a classifier is made of."""
 
     model: Clip
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # as the caller wrote them
     template: str
-    method: ResolvedMethod
+    method: ResolvedMethod  # with a λ that was selected
     recipe: ViewRecipe
     seed: int
-    settings: TuningSettings
-    context: Tensor | None = None
-    text_features: Tensor | None = None
+    settings: TuningSettings | None = None
+    context: Tensor | None = None  # (n, W) initial context instead of the template's words
+    text_features: Tensor | None = None  # (C, D) at the initial context, where they are known
     calibration: Calibration | None = None
 
 
@@ -86,7 +73,7 @@ class SavedMethod(_Record):
     """A method by its name, with what may differ from its defaults."""
 
     name: str
-    weight: float | None
+    lambda_: float | None
     learning_rate: float | None
 
 
@@ -119,11 +106,6 @@ class SavedClassifier(_Record):
 def save_parts(parts: Parts, folder: AnyPath, *, weights: bool = False) -> None:
     """Write a classifier to a folder, which is made if it is missing; the document comes last.
 
-    Args:
-        parts: with text features.
-        folder: other files in it are left alone.
-        weights: whether the model's weights are written too.
-
     Raises:
         MethodError: the method has functions of the caller's own, which no file can hold.
         CheckpointError: the folder cannot be written, or the model is in half precision and its
@@ -148,11 +130,6 @@ def save_parts(parts: Parts, folder: AnyPath, *, weights: bool = False) -> None:
 
 def load_parts(folder: AnyPath, model: Clip | None = None, *, device: str = "auto") -> Parts:
     """Read what `save_parts` wrote.
-
-    Args:
-        folder: the folder.
-        model: used instead of loading one; it must have the saved fingerprint.
-        device: where a model is loaded.
 
     Raises:
         CheckpointError: a file is missing or damaged, was written by a newer version, or the model
@@ -187,8 +164,8 @@ def load_parts(folder: AnyPath, model: Clip | None = None, *, device: str = "aut
 
 
 def _stored(parts: Parts) -> dict[str, Tensor]:
-    found = {"context": parts.context, "text_features": parts.text_features}
-    return {k: v.detach().cpu().contiguous() for k, v in found.items() if v is not None}
+    tensors = {"context": parts.context, "text_features": parts.text_features}
+    return {k: v.detach().cpu().contiguous() for k, v in tensors.items() if v is not None}
 
 
 def _describe(parts: Parts, digest: str, *, weights: bool) -> SavedClassifier:
@@ -199,11 +176,11 @@ def _describe(parts: Parts, digest: str, *, weights: bool) -> SavedClassifier:
         classes=parts.classes,
         template=parts.template,
         method=SavedMethod(
-            name=method.name, weight=method.lambda_, learning_rate=method.learning_rate
+            name=method.name, lambda_=method.lambda_, learning_rate=method.learning_rate
         ),
         views=parts.recipe,
         seed=parts.seed,
-        settings=parts.settings,
+        settings=parts.settings or TuningSettings(),
         model=SavedModel(
             name=model.name,
             fingerprint=model.fingerprint,
@@ -217,25 +194,27 @@ def _describe(parts: Parts, digest: str, *, weights: bool) -> SavedClassifier:
 
 
 def _method(saved: SavedMethod) -> ResolvedMethod:
-    """Find a method by its name, of which a rule such as @auto=0.9 is part."""
-    weight = None if parse_label(saved.name).rule else saved.weight
-    found = resolve_method(saved.name, lambda_=weight)
-    return replace(found, lambda_=saved.weight, learning_rate=saved.learning_rate)
+    # a rule such as @auto=0.9 is part of the name
+    lambda_ = None if parse_label(saved.name).rule else saved.lambda_
+    method = resolve_method(saved.name, lambda_=lambda_)
+    return replace(method, lambda_=saved.lambda_, learning_rate=saved.learning_rate)
 
 
 def _check_method(method: ResolvedMethod) -> None:
-    """Refuse a method that its name does not give back."""
-    saved = SavedMethod(name=method.name, weight=method.lambda_, learning_rate=method.learning_rate)
+    # its name must give it back
+    saved = SavedMethod(
+        name=method.name, lambda_=method.lambda_, learning_rate=method.learning_rate
+    )
     try:
-        found = _method(saved)
+        named = _method(saved)
     except DtptError as error:
         raise _own_functions(method) from error
-    if found.method != method.method or _numbers(found) != _numbers(method):
+    if named.method != method.method or _numbers(named) != _numbers(method):
         raise _own_functions(method)
 
 
 def _numbers(method: ResolvedMethod) -> list[tuple[Any, ...]]:
-    """Return what tells modifiers apart: names, and the numbers inside (`+ts=1.16`)."""
+    # what distinguishes modifiers: names, and the numbers inside (`+ts=1.16`)
     return [
         (m.name, m.learning_rate, *(getattr(f, "keywords", f) for f in (m.logits, m.read_out)))
         for m in method.modifiers
@@ -279,7 +258,7 @@ def _read_tensors(home: Path, saved: SavedClassifier, *, model: Clip) -> dict[st
     try:
         tensors = load_tensors(data)
     except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{printable(path)} is no safetensors file: {error}.") from error
+        raise CheckpointError(f"{printable(path)} is not a safetensors file: {error}.") from error
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     expected = (len(saved.classes), model.config.embed_dim)
     if shapes.get("text_features") != expected or set(shapes) - {"context", "text_features"}:

@@ -105,7 +105,7 @@ def labelled_predictions(
     """Return the ids (n,) and the labelled predictions of a cell, by id."""
     ids, log_probabilities = run.probabilities(cell)
     rows = run.rows_of(cell)
-    return ids, LabelledPredictions.of(log_probabilities, rows.labels, predictions=rows.predictions)
+    return ids, LabelledPredictions.of(log_probabilities, rows.label, predictions=rows.prediction)
 
 
 def setup_of(run: "Run", cell: "Cell") -> Setup:
@@ -116,7 +116,7 @@ def setup_of(run: "Run", cell: "Cell") -> Setup:
     """
     spec, entry = run.spec, run.spec.dataset(cell.dataset)
     method = resolve_method(cell.label, protocol=family_protocol(entry.family))
-    selected = run.weights().get(cell)
+    selected = run.lambdas().get(cell)
     return Setup(
         model=spec.model.name,
         fingerprint=spec.model.fingerprint,

@@ -1,4 +1,4 @@
-"""Joining the parts of a run: in one file for good, or in memory for a report."""
+"""Merging the stores of a run: into one file, or in memory for a report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,15 +14,11 @@ from dtpt.runs.store import Store
 
 
 def merge(folder: Path, *, partial: bool = False) -> Run:
-    """Join all shards of a folder into its `run.sqlite`.
-
-    Args:
-        folder: The run's folder.
-        partial: Join even if rows are missing.
+    """Merge all shards of a folder into its `run.sqlite`.
 
     Raises:
         RunError: No shards, different configurations, rows that contradict each other, or missing
-            rows (unless `partial`); nothing is lost in any case.
+            rows (unless `partial`); the shards stay as they are.
     """
     shards = shard_files(folder)
     if not shards:
@@ -30,13 +26,13 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
     spec = _largest({path: _spec_of(path) for path in shards})
     with Store(folder / MAIN_STORE, spec) as store:
         for path in shards:
-            store.absorb(path)
+            store.merge_from(path)
     run = open_run(folder)
     if not run.is_complete and not partial:
         missing = _describe_missing(run, shards)
         run.close()
         raise RunError(
-            f"{folder}: all shards there are ({len(shards)}) were joined, but rows are missing "
+            f"{folder}: {len(shards)} shards were merged, but rows are missing "
             f"({missing}). Finish the shards and merge again, or use --partial."
         )
     return run
@@ -75,23 +71,21 @@ def _describe_missing(run: Run, shards: Sequence[Path]) -> str:
     return f"{rows} rows of unfinished shards"
 
 
-def join_columns(cell: Cell, parts: Sequence[tuple[Run, Columns]]) -> Columns:
-    """Join what several stores (shards, copies) hold of one cell; equal rows count once.
+def merge_columns(cell: Cell, parts: Sequence[tuple[Run, Columns]]) -> Columns:
+    """Merge the columns of one cell from several stores (shards, copies); equal rows count once.
 
     Args:
         cell: The cell.
-        parts: Stores with the columns that `Run.columns` gave for the cell; at least one.
+        parts: Stores with what `Run.columns` gave, `sample` among it; at least one.
 
     Raises:
         RunError: Two stores have a row of the same sample, and they differ.
     """
     if len(parts) == 1:
         return parts[0][1]
-    ids = np.concatenate([run.sample_ids(cell) for run, _ in parts])
     table = np.concatenate([columns for _, columns in parts])
-    if len(ids) != len(table):
-        raise RunError(f"{parts[-1][0].path} changed while it was read: try again.")
-    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    samples = table["sample"].astype(str)
+    unique, first, inverse = np.unique(samples, return_index=True, return_inverse=True)
     differing = np.flatnonzero(table != table[first][inverse])
     if len(differing):
         raise RunError(
@@ -99,5 +93,5 @@ def join_columns(cell: Cell, parts: Sequence[tuple[Run, Columns]]) -> Columns:
             f"{str(unique[inverse[differing[0]]])!r} of {cell.dataset}, {cell.label}, "
             f"seed {cell.seed}: they were computed on different machines or data; use one of them."
         )
-    joined: Columns = table[first]
-    return joined
+    merged: Columns = table[first]
+    return merged

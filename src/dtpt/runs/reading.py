@@ -7,7 +7,7 @@
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,40 +19,26 @@ import numpy.typing as npt
 
 from dtpt.errors import RunError
 from dtpt.methods import parse_label
-from dtpt.runs.probabilities import unpack
-from dtpt.runs.queries import (
+from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_types, unpack
+from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names, store_errors
+from dtpt.runs.shards import store_file
+from dtpt.runs.spec import Cell
+from dtpt.runs.store import (
     SampleRecord,
-    Weight,
+    SelectedLambda,
     read_finished,
+    read_lambdas,
     read_samples,
     read_sessions,
     read_spec,
-    read_weights,
 )
-from dtpt.runs.rows import ROW_COLUMNS, Columns, Rows, column_sql, column_types
-from dtpt.runs.schema import connect_for_reading, damaged, explained, version_of
-from dtpt.runs.sessions import session_remarks
-from dtpt.runs.shards import store_file, store_files
-from dtpt.runs.spec import Cell, RunSpec
 
 if TYPE_CHECKING:
     import pandas
 
-_STORED = (
-    "sample",
-    "status",
-    "reason",
-    "label",
-    "prediction",
-    "confidence",
-    "entropy",
-    "p_label",
-    "sum_squares",
-    "top5",
-    "zero_shot_prediction",
-    "zero_shot_confidence",
-    "weight",
-)
+EXPORTED = tuple(column for column in COLUMNS if column.is_exported)
+# properties of a machine that change numbers in their last bits
+MACHINE = ("machine", "system", "processor", "device", "torch")
 
 
 @dataclass(frozen=True)
@@ -79,10 +65,9 @@ class Run:
         self.path = path
         self._connection = connect_for_reading(path)
         try:
-            with _trusted(path):
-                self._version = version_of(self._connection)
-                spec = read_spec(self._connection) if self._version else None
-                lost = spec is None and bool(self._version) and self._has_cells()
+            with self._trusted():
+                spec = read_spec(self._connection) if self._tables() else None
+                lost = spec is None and bool(self._tables()) and self._has_cells()
             if lost:
                 raise RunError(damaged(path, "it has rows and no specification"))
             if spec is None:
@@ -90,7 +75,10 @@ class Run:
         except BaseException:
             self._connection.close()
             raise
-        self.spec: RunSpec = spec
+        self.spec = spec
+
+    def _tables(self) -> list[Any]:
+        return self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
 
     def _has_cells(self) -> bool:
         return self._connection.execute("SELECT 1 FROM cells LIMIT 1").fetchone() is not None
@@ -105,6 +93,19 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def _trusted(self) -> Iterator[None]:
+        """Report content that does not have the form in which we write it as damage."""
+        with store_errors(self.path):
+            try:
+                yield
+            except (ValueError, TypeError, OverflowError, zlib.error) as error:
+                raise RunError(damaged(self.path, error)) from error
+
+    def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._trusted():
+            return self._connection.execute(query, values).fetchall()
+
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every combination of the run, in its order, with or without rows."""
@@ -112,13 +113,12 @@ class Run:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the data sets."""
         return tuple(entry.name for entry in self.spec.datasets)
 
     def classes(self, dataset: str) -> tuple[str, ...]:
         """Return the class names of a data set, in label order."""
-        found = self._all("SELECT name FROM classes WHERE dataset = ? ORDER BY label", (dataset,))
-        return tuple(name for (name,) in found)
+        rows = self._all("SELECT name FROM classes WHERE dataset = ? ORDER BY label", (dataset,))
+        return tuple(name for (name,) in rows)
 
     def select(
         self,
@@ -131,16 +131,15 @@ class Run:
         """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`).
 
         Raises:
-            MethodError: What follows the @ is neither a number nor a rule.
+            MethodError: What follows the @ is neither a number nor a rule for λ.
         """
         wanted = None if method is None else parse_label(method)
-        value = lambda_ if wanted is None or wanted.lambda_ is None else wanted.lambda_
         return tuple(
             cell
             for cell in self.cells
             if (dataset is None or cell.dataset == dataset)
             and (wanted is None or wanted.matches(cell.method, cell.lambda_))
-            and (value is None or cell.lambda_ == value)
+            and (lambda_ is None or cell.lambda_ == lambda_)
             and (seed is None or cell.seed == seed)
         )
 
@@ -162,7 +161,7 @@ class Run:
         return self.rows().records()
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return all successful rows as a table of pandas.
+        """Return all successful rows as a pandas table.
 
         Raises:
             RunError: pandas is not installed; `records` needs none.
@@ -171,50 +170,48 @@ class Run:
 
     def rows_of(self, *cells: Cell) -> Rows:
         """Return the successful rows of these cells, in their order, each by sample id."""
-        return Rows.of(cells, (self._table(cell, "ORDER BY sample") for cell in cells))
+        if len(cells) == len(self.cells) > 1:  # all of them: one pass over the file
+            tables = self.columns(*ARRAY_COLUMNS)
+            empty = np.empty(0, dtype=column_types(ARRAY_COLUMNS))
+            return Rows(cells, [tables.get(cell, empty) for cell in cells])
+        return Rows(cells, [self._table(cell, "ORDER BY sample") for cell in cells])
 
     def mistakes(self, cell: Cell, count: int) -> Rows:
-        """Return the wrong answers of a cell, the most confident ones first."""
+        """Return the wrong predictions of a cell, the most confident ones first."""
         ending = "AND prediction != label ORDER BY confidence DESC, sample LIMIT ?"
-        return Rows.of((cell,), [self._table(cell, ending, count)])
+        return Rows([cell], [self._table(cell, ending, count)])
 
     def _table(self, cell: Cell, ending: str, *values: int) -> Columns:
-        """Return successful rows of a cell as one structured array."""
         query = (
-            f"SELECT {column_sql(ROW_COLUMNS)} FROM rows "  # noqa: S608 - our own words
+            f"SELECT {column_sql(ARRAY_COLUMNS)} FROM rows "  # noqa: S608 - our own words
             f"WHERE cell = ? AND status = 'ok' {ending}"
         )
-        with _trusted(self.path):
-            found = self._connection.execute(query, (cell.key, *values))
-            return np.fromiter(found, dtype=column_types(ROW_COLUMNS))
+        with self._trusted():
+            rows = self._connection.execute(query, (cell.key, *values))
+            return np.fromiter(rows, dtype=column_types(ARRAY_COLUMNS))
 
-    def columns(self, *names: str) -> dict[Cell, Columns]:
-        """Return some columns of the successful rows of all cells at once, each by sample id.
+    def columns(self, *columns: str) -> dict[Cell, Columns]:
+        """Return some columns of the successful rows of all cells, each by sample id.
 
-        This is one pass over the file, for those who need everything; cells without rows are not
-        in the result. The names are those of `dtpt.runs.rows.COLUMNS`.
+        One pass over the file; cells without rows are not in the result. Columns are `sample`,
+        `correct` and those of `dtpt.runs.schema.COLUMNS`.
         """
         by_key = {cell.key: cell for cell in self.cells}
-        kinds = np.dtype([("cell", np.int64), *column_types(names).descr])
+        kinds = np.dtype([("cell", "i8"), *column_types(columns).descr])
         query = (
-            f"SELECT cell, {column_sql(names)} FROM rows "  # noqa: S608 - our own words
+            f"SELECT cell, {column_sql(columns)} FROM rows "  # noqa: S608 - our own words
             "WHERE status = 'ok' ORDER BY cell, sample"
         )
-        with _trusted(self.path):
+        with self._trusted():
             table = np.fromiter(self._connection.execute(query), dtype=kinds)
         starts = np.flatnonzero(np.diff(table["cell"], prepend=-1))
-        parts = np.split(table[list(names)], starts[1:]) if len(table) else []
+        parts = np.split(table[list(columns)], starts[1:]) if len(table) else []
         keys = table["cell"][starts].tolist()
         return {by_key[k]: part for k, part in zip(keys, parts, strict=True) if k in by_key}
 
-    def sample_ids(self, cell: Cell) -> npt.NDArray[np.str_]:
-        """Return the ids of a cell's successful rows, in the order of its rows."""
-        query = "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
-        return np.array([name for (name,) in self._all(query, (cell.key,))], dtype=np.str_)
-
     def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
         """Return which of some samples have a successful row of a cell."""
-        with _trusted(self.path):
+        with self._trusted():
             return read_finished(self._connection, cell, ids)
 
     def probabilities(self, cell: Cell) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float32]]:
@@ -223,112 +220,137 @@ class Run:
         They have three digits; the exact numbers that metrics need are in `rows_of`.
 
         Raises:
-            RunError: Rows were stored without them (`--keep top5`, or by an older version).
+            RunError: Rows were stored without them (`--keep top5`).
         """
-        column = "log_probabilities" if self._version >= 3 else "NULL"
         query = (
-            f"SELECT sample, {column} FROM rows "  # noqa: S608 - our own words
+            "SELECT sample, log_probabilities FROM rows "
             "WHERE cell = ? AND status = 'ok' ORDER BY sample"
         )
-        found = self._all(query, (cell.key,))
-        if any(data is None for _, data in found):
+        rows = self._all(query, (cell.key,))
+        if any(data is None for _, data in rows):
             raise RunError(
                 f"{self.path} holds rows of {cell.label} without all probabilities: they were "
-                "stored with --keep top5 or by an older version."
+                "stored with --keep top5."
             )
-        numbers = np.empty((len(found), self.spec.dataset(cell.dataset).classes), np.float32)
-        with _trusted(self.path):
-            for row, (_, data) in zip(numbers, found, strict=True):
+        values = np.empty((len(rows), self.spec.dataset(cell.dataset).classes), np.float32)
+        with self._trusted():
+            for row, (_, data) in zip(values, rows, strict=True):
                 row[:] = unpack(data)
-        return np.array([name for name, _ in found], dtype=np.object_), numbers
+        return np.array([name for name, _ in rows], dtype=np.object_), values
 
-    def weights(self) -> dict[Cell, Weight]:
-        """Return the λ that were found without labels (`@auto`), by cell, in the run's order."""
-        with _trusted(self.path):
-            found = read_weights(self._connection)
-        return {cell: found[cell.key] for cell in self.cells if cell.key in found}
+    def lambdas(self) -> dict[Cell, SelectedLambda]:
+        """Return the λ that were selected without labels (`@auto`), by cell, in the run's order."""
+        with self._trusted():
+            return read_lambdas(self._connection, self.spec)
 
-    def raw_rows(self, cell: Cell) -> list[dict[str, Any]]:
-        """Return all rows of a cell, failed ones included, by sample id, as stored."""
-        columns = ", ".join(_STORED if self._version >= 4 else (*_STORED[:-1], "NULL"))
-        query = f"SELECT {columns} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
-        return [dict(zip(_STORED, row, strict=True)) for row in self._all(query, (cell.key,))]
+    def stored_rows(self, cell: Cell) -> Iterator[dict[str, Any]]:
+        """Yield all rows of a cell, failed ones included, by sample id, as stored."""
+        query = f"SELECT sample, {names(EXPORTED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
+        keys = ("sample", *(column.name for column in EXPORTED))
+        with self._trusted():
+            for row in self._connection.execute(query, (cell.key,)):
+                yield dict(zip(keys, row, strict=True))
 
     def top5(self, cell: Cell) -> dict[str, list[tuple[int, float]]]:
         """Return, by sample id, the five most likely (label, probability) pairs."""
         query = "SELECT sample, top5 FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
-        found = self._all(query, (cell.key,))
-        with _trusted(self.path):
-            return {name: [(int(k), float(p)) for k, p in json.loads(t)] for name, t in found}
+        rows = self._all(query, (cell.key,))
+        with self._trusted():
+            return {name: [(int(k), float(p)) for k, p in json.loads(t)] for name, t in rows}
 
     def counts(self) -> dict[Cell, tuple[int, int]]:
         """Return (successful, failed) rows of every cell."""
         query = "SELECT cell, sum(status = 'ok'), sum(status = 'failed') FROM rows GROUP BY cell"
-        found = {key: (ok, failed) for key, ok, failed in self._all(query)}
-        return {cell: found.get(cell.key, (0, 0)) for cell in self.cells}
+        counts = {key: (ok, failed) for key, ok, failed in self._all(query)}
+        return {cell: counts.get(cell.key, (0, 0)) for cell in self.cells}
 
     @property
     def is_complete(self) -> bool:
         """Whether every sample has a row, successful or failed, in every cell."""
-        expected = {entry.name: entry.samples for entry in self.spec.datasets}
-        return all(sum(pair) == expected[cell.dataset] for cell, pair in self.counts().items())
+        return is_complete(self, self.counts())
 
-    def failures(self, dataset: str | None = None) -> list[Failure]:
+    def failures(self) -> list[Failure]:
         """Return the images that failed, each once, by data set and id."""
         query = (
             "SELECT dataset, sample, min(reason) FROM results WHERE status = 'failed' "
             "GROUP BY dataset, sample ORDER BY dataset, sample"
         )
-        return [Failure(*row) for row in self._all(query) if dataset in (None, row[0])]
+        return [Failure(*row) for row in self._all(query)]
 
     def samples(self, dataset: str) -> dict[str, SampleRecord]:
         """Return what is stored about the samples of a data set, by id."""
-        with _trusted(self.path):
+        with self._trusted():
             return read_samples(self._connection, dataset)
 
-    def remarks(self, dataset: str | None = None) -> tuple[str, ...]:
-        """Return what readers of the numbers should know: of a data set, of the run, or of all.
-
-        Args:
-            dataset: Name of a data set; "" for what concerns the whole run; None for everything.
-        """
-        found = []
-        if self._version >= 2:
-            found += self._all("SELECT dataset, text FROM remarks ORDER BY dataset, text")
-        found += weight_remarks(self.weights())
-        found += [("", text) for text in session_remarks(self.sessions())]
-        return tuple(text for name, text in found if dataset in (None, name))
+    def notes(self) -> dict[str, tuple[str, ...]]:
+        """Return what readers of the numbers should know, by data set; "" for the whole run."""
+        notes: dict[str, list[str]] = {}
+        for dataset, text in self._all("SELECT dataset, text FROM notes ORDER BY dataset, text"):
+            notes.setdefault(dataset, []).append(text)
+        for dataset, text in lambda_notes(self.lambdas()):
+            notes.setdefault(dataset, []).append(text)
+        for text in session_notes(self.sessions()):
+            notes.setdefault("", []).append(text)
+        return {
+            dataset: tuple(notes[dataset]) for dataset in ("", *self.datasets) if dataset in notes
+        }
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return when and where the run was worked on: started, seconds, rows, environment."""
-        with _trusted(self.path):
+        with self._trusted():
             return read_sessions(self._connection)
 
-    def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with _trusted(self.path):
-            return self._connection.execute(query, values).fetchall()
+
+def is_complete(run: Run, counts: Mapping[Cell, tuple[int, int]]) -> bool:
+    """Check, on counts that are known, whether every sample has a row in every cell."""
+    expected = {entry.name: entry.samples for entry in run.spec.datasets}
+    return all(sum(pair) == expected[cell.dataset] for cell, pair in counts.items())
 
 
-@contextmanager
-def _trusted(path: Path) -> Iterator[None]:
-    """Explain errors; what does not have the form in which we write it is damaged."""
-    with explained(path):
-        try:
-            yield
-        except (ValueError, TypeError, OverflowError, zlib.error) as error:
-            raise RunError(damaged(path, error)) from error
-
-
-def weight_remarks(weights: Mapping[Cell, Weight]) -> list[tuple[str, str]]:
-    """Say which λ were found without labels: (data set, text) for every cell."""
+def lambda_notes(lambdas: Mapping[Cell, SelectedLambda]) -> list[tuple[str, str]]:
+    """Return (data set, text) for every λ that was selected without labels."""
     return [
         (
             cell.dataset,
-            f"{cell.method}, seed {cell.seed}: lambda {weight.value:.6g} was found from "
-            f"{weight.pictures} pictures without their labels.",
+            f"{cell.method}, seed {cell.seed}: λ = {selected.value:.6g} was selected on "
+            f"{selected.images} images without their labels.",
         )
-        for cell, weight in weights.items()
+        for cell, selected in lambdas.items()
     ]
+
+
+def session_notes(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what differed between the processes that computed the rows.
+
+    Example:
+        >>> one, two = ({"rows": 4, "environment": {"threads": n}} for n in (1, 2))
+        >>> session_notes([one]), len(session_notes([one, two]))
+        ([], 1)
+    """
+    worked = [session for session in sessions if session.get("rows") != 0]
+    notes = []
+    threads = {session.get("environment", {}).get("threads") for session in worked} - {None}
+    if len(threads) > 1:
+        counts = " and ".join(str(count) for count in sorted(threads))
+        notes.append(
+            f"Rows were computed with {counts} torch threads; numbers differ in their last bits."
+        )
+    environments = [
+        environment
+        for session in worked
+        for environment in session.get("nodes") or [session.get("environment", {})]
+    ]
+    differences = []
+    for name in MACHINE:
+        values = {str(environment.get(name, "")) for environment in environments} - {""}
+        if len(values) > 1:
+            differences.append(f"{name} {' and '.join(sorted(values))}")
+    if differences:
+        notes.append(
+            f"Rows were computed on different machines ({'; '.join(differences)}); numbers differ "
+            "in their last bits."
+        )
+    return notes
 
 
 def open_run(path: Path | str) -> Run:
@@ -338,20 +360,3 @@ def open_run(path: Path | str) -> Run:
         RunError: There is none, it is damaged, or it is still in shards.
     """
     return Run(store_file(path))
-
-
-def open_parts(path: Path | str) -> list[Run]:
-    """Open every store that a path means: the whole run, else all its shards.
-
-    Raises:
-        RunError: There is none, or one is damaged.
-    """
-    opened: list[Run] = []
-    try:
-        for file in store_files(path):
-            opened.append(Run(file))
-    except BaseException:
-        for run in opened:
-            run.close()
-        raise
-    return opened

@@ -1,20 +1,113 @@
-"""results.json: everything about a run except its single rows, as a typed record.
+"""Metrics of a run, always recomputed from its rows, and results.json as a typed record.
 
 The keys follow lm-eval's files. All numbers are fractions (NLL in nats). Only `date` depends on
-when and in how many pieces the run was computed.
+when and in how many sessions the run was computed.
 """
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from dtpt.metrics import metrics_with
-from dtpt.runs.reading import Run
-from dtpt.runs.spec import DatasetSpec, RunSpec
-from dtpt.runs.summary import MethodResult, mean_over_datasets, score_methods
+from dtpt.metrics import Predictions, metrics_with, score
+from dtpt.runs.reading import Run, is_complete
+from dtpt.runs.rows import ARRAY_COLUMNS, Columns
+from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """One cell with its metrics."""
+
+    cell: Cell
+    metrics: Mapping[str, float]  # fractions, by key; empty without rows
+    expected: int  # samples that should have a row
+    effective: int  # samples that entered the metrics
+    failed: int
+    selected_lambda: float | None = None  # without labels (`@auto`); None where λ was given
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """One data set and method over its seeds."""
+
+    dataset: str
+    label: str
+    seeds: Mapping[int, CellResult]
+
+    @cached_property
+    def mean(self) -> dict[str, float]:
+        """Mean over seeds, by metric; empty when a seed has no rows."""
+        return {key: float(values.mean()) for key, values in self._values.items()}
+
+    @cached_property
+    def std(self) -> dict[str, float]:
+        """Sample standard deviation over seeds (n - 1), by metric; empty for one seed."""
+        if len(self.seeds) < 2:
+            return {}
+        return {key: float(values.std(ddof=1)) for key, values in self._values.items()}
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        metrics = [result.metrics for result in self.seeds.values()]
+        if not all(metrics):
+            return {}
+        return {key: np.array([entry[key] for entry in metrics]) for key in metrics[0]}
+
+    @property
+    def selected_lambdas(self) -> dict[int, float]:
+        """λ that were selected without labels, by seed; empty where λ was given."""
+        pairs = ((seed, result.selected_lambda) for seed, result in self.seeds.items())
+        return {seed: value for seed, value in pairs if value is not None}
+
+    @property
+    def is_complete(self) -> bool:
+        return all(r.effective + r.failed == r.expected for r in self.seeds.values())
+
+
+def predictions_of(table: Columns) -> Predictions:
+    """Return stored rows as what metrics and comparisons are computed from."""
+    return Predictions.from_confidence(
+        table["confidence"],
+        table["prediction"] == table["label"],
+        p_label=table["p_label"],
+        sum_squares=table["sum_squares"],
+        samples=table["sample"],
+    )
+
+
+def score_methods(run: Run) -> list[MethodResult]:
+    """Compute the metrics of every data set and method; one pass over the rows."""
+    tables, counts, lambdas = run.columns(*ARRAY_COLUMNS), run.counts(), run.lambdas()
+    expected = {entry.name: entry.samples for entry in run.spec.datasets}
+    grouped: dict[tuple[str, str], dict[int, CellResult]] = {}
+    for cell in run.cells:
+        grouped.setdefault((cell.dataset, cell.label), {})[cell.seed] = CellResult(
+            cell,
+            score(predictions_of(tables[cell])) if cell in tables else {},
+            expected[cell.dataset],
+            *counts[cell],
+            selected_lambda=lambdas[cell].value if cell in lambdas else None,
+        )
+    return [MethodResult(*key, seeds) for key, seeds in grouped.items()]
+
+
+def mean_over_datasets(results: Sequence[MethodResult]) -> dict[str, dict[str, float]]:
+    """Return, by label, the mean over data sets of methods that have a result on all of them."""
+    datasets = {result.dataset for result in results}
+    means = {}
+    for label in dict.fromkeys(result.label for result in results):
+        parts = [result for result in results if result.label == label]
+        if len(parts) == len(datasets) and all(part.mean for part in parts):
+            means[label] = {
+                key: float(np.mean([part.mean[key] for part in parts])) for key in parts[0].mean
+            }
+    return means
 
 
 class _Record(BaseModel):
@@ -22,51 +115,32 @@ class _Record(BaseModel):
 
 
 class MethodRecord(_Record):
-    """One method on one data set.
+    """One method on one data set."""
 
-    Attributes:
-        mean: Metrics, averaged over seeds; None when a seed has no rows.
-        std: Their sample standard deviation over seeds; None for one seed.
-        seeds: By seed: metrics, `n` samples that entered them, `failed` samples.
-        lambda_found: By seed: λ that was found without labels (`@auto`); empty where it was given.
-    """
-
-    mean: dict[str, float] | None
-    std: dict[str, float] | None
-    seeds: dict[str, dict[str, int | float]]
-    lambda_found: dict[str, float] = Field(default_factory=dict)
+    mean: dict[str, float] | None  # over seeds; None when a seed has no rows
+    std: dict[str, float] | None  # sample standard deviation over seeds; None for one seed
+    seeds: dict[str, dict[str, int | float]]  # metrics, `n` samples behind them, `failed` samples
+    selected_lambda: dict[str, float] = Field(default_factory=dict)  # by seed (`@auto`)
 
 
 class GroupRecord(_Record):
-    """Means over the data sets of one family.
-
-    Attributes:
-        datasets: The sets.
-        mean: By method: metrics; methods that lack a set are left out.
-    """
+    """Means over the data sets of one family; methods that lack a set are left out."""
 
     datasets: tuple[str, ...]
     mean: dict[str, dict[str, float]]
 
 
 class SampleCounts(_Record):
-    """How many pictures of a data set are behind the numbers.
+    """How many images of a data set are behind the numbers."""
 
-    Attributes:
-        original: Pictures to evaluate.
-        effective: Pictures with a row in every cell.
-        failed: Pictures that could not be read.
-        whole: Pictures of the complete set; None when not known.
-    """
-
-    original: int
-    effective: int
+    original: int  # to evaluate
+    effective: int  # with a row in every cell
     failed: int
-    whole: int | None
+    whole: int  # of the complete set
 
 
 class Fingerprints(_Record):
-    """Hashes (sha256) of what decides the numbers: the whole configuration, model, data sets."""
+    """Hashes (sha256) of what decides the numbers."""
 
     run: str
     model: str
@@ -74,56 +148,35 @@ class Fingerprints(_Record):
 
 
 class FailureRecord(_Record):
-    """A picture that could not be read, and why."""
-
     dataset: str
     sample: str
     reason: str
 
 
 class Dates(_Record):
-    """When the file was written, and the sessions in which the run was computed."""
-
     exported: str
     sessions: tuple[dict[str, JsonValue], ...]
 
 
 class Results(_Record):
-    """The content of results.json.
+    """The content of results.json."""
 
-    Attributes:
-        results: By data set and method (`d-tpt@100000`).
-        groups: By family with more than one data set.
-        configs: By data set: its part of the configuration.
-        versions: Of dtpt and of the configuration's format.
-        higher_is_better: By metric; None where neither direction is better.
-        units: By metric.
-        n_samples: By data set, under the key `n-samples`.
-        config: The whole configuration.
-        fingerprints: Hashes of what decides the numbers.
-        complete: Whether every picture has a row everywhere.
-        failures: Pictures that could not be read.
-        remarks: By data set, what readers should know; "" for the whole run.
-        environment: The distinct machines and versions that worked on the run.
-        date: When; the only entry that differs between equal runs.
-    """
-
-    results: dict[str, dict[str, MethodRecord]]
-    groups: dict[str, GroupRecord]
+    results: dict[str, dict[str, MethodRecord]]  # by data set and method (`d-tpt@100000`)
+    groups: dict[str, GroupRecord]  # by family with more than one data set
     configs: dict[str, DatasetSpec]
     versions: dict[str, str | int]
-    higher_is_better: dict[str, bool | None]
+    higher_is_better: dict[str, bool | None]  # by metric; None where neither direction is better
     units: dict[str, str]
     n_samples: dict[str, SampleCounts] = Field(
         validation_alias="n-samples", serialization_alias="n-samples"
     )
     config: RunSpec
     fingerprints: Fingerprints
-    complete: bool
+    complete: bool  # whether every image has a row everywhere
     failures: tuple[FailureRecord, ...]
-    remarks: dict[str, tuple[str, ...]]
-    environment: tuple[dict[str, JsonValue], ...]
-    date: Dates
+    notes: dict[str, tuple[str, ...]]  # by data set; "" for the whole run
+    environment: tuple[dict[str, JsonValue], ...]  # distinct machines and versions
+    date: Dates  # the only entry that differs between equal runs
 
     def document(self) -> dict[str, Any]:
         """Return the content as plain data, with the keys of the file."""
@@ -135,86 +188,72 @@ class Results(_Record):
 
 
 def results_of(run: Run, scores: Sequence[MethodResult] | None = None) -> Results:
-    """Sum a run up.
-
-    Args:
-        run: The run.
-        scores: What `score_methods` says about it, when the caller has that already.
-    """
+    """Summarise a run; `scores` are those of `score_methods`, when the caller has them."""
     methods = score_methods(run) if scores is None else scores
     metrics = metrics_with(known=("confidence", "label"))
+    counts, failures, sessions = run.counts(), run.failures(), run.sessions()
+    spec = run.spec
     return Results(
         results={
             name: {m.label: _method_record(m) for m in methods if m.dataset == name}
             for name in run.datasets
         },
-        groups=_groups(run, methods),
-        configs={entry.name: entry for entry in run.spec.datasets},
-        versions={"dtpt": run.spec.code_version, "spec": run.spec.format},
+        groups=_groups(spec, methods),
+        configs={entry.name: entry for entry in spec.datasets},
+        versions={"dtpt": spec.code_version, "spec": spec.format},
         higher_is_better={metric.key: metric.higher_is_better for metric in metrics},
         units={metric.key: metric.file_unit for metric in metrics},
-        n_samples=_sample_counts(run),
-        config=run.spec,
+        n_samples={
+            entry.name: SampleCounts(
+                original=entry.samples,
+                effective=min(ok for c, (ok, _) in counts.items() if c.dataset == entry.name),
+                failed=sum(failure.dataset == entry.name for failure in failures),
+                whole=entry.whole,
+            )
+            for entry in spec.datasets
+        },
+        config=spec,
         fingerprints=Fingerprints(
-            run=run.spec.hash,
-            model=run.spec.model.fingerprint,
-            datasets={entry.name: entry.fingerprint for entry in run.spec.datasets},
+            run=spec.hash,
+            model=spec.model.fingerprint,
+            datasets={entry.name: entry.fingerprint for entry in spec.datasets},
         ),
-        complete=run.is_complete,
-        failures=tuple(FailureRecord(**vars(failure)) for failure in run.failures()),
-        remarks={name: texts for name in ("", *run.datasets) if (texts := run.remarks(name))},
-        environment=_environments(run),
-        date=_dates(run),
+        complete=is_complete(run, counts),
+        failures=tuple(FailureRecord(**vars(failure)) for failure in failures),
+        notes=run.notes(),
+        environment=_environments(sessions),
+        date=_dates(sessions),
     )
 
 
 def _method_record(result: MethodResult) -> MethodRecord:
     return MethodRecord(
-        mean=dict(result.mean) or None,
-        std=dict(result.std) or None,
+        mean=result.mean or None,
+        std=result.std or None,
         seeds={
             str(seed): {**cell.metrics, "n": cell.effective, "failed": cell.failed}
             for seed, cell in result.seeds.items()
         },
-        lambda_found={str(seed): weight for seed, weight in result.weights.items()},
+        selected_lambda={str(seed): value for seed, value in result.selected_lambdas.items()},
     )
 
 
-def _groups(run: Run, methods: Sequence[MethodResult]) -> dict[str, GroupRecord]:
-    """Return means over the data sets of each family; methods that lack a set are left out."""
-    found = {}
-    for family in dict.fromkeys(entry.family for entry in run.spec.datasets):
-        names = tuple(entry.name for entry in run.spec.datasets if entry.family == family)
-        if len(names) > 1:
-            parts = [method for method in methods if method.dataset in names]
-            found[family] = GroupRecord(datasets=names, mean=mean_over_datasets(parts))
-    return found
+def _groups(spec: RunSpec, methods: Sequence[MethodResult]) -> dict[str, GroupRecord]:
+    groups = {}
+    for family in dict.fromkeys(entry.family for entry in spec.datasets):
+        datasets = tuple(entry.name for entry in spec.datasets if entry.family == family)
+        if len(datasets) > 1:
+            parts = [method for method in methods if method.dataset in datasets]
+            groups[family] = GroupRecord(datasets=datasets, mean=mean_over_datasets(parts))
+    return groups
 
 
-def _sample_counts(run: Run) -> dict[str, SampleCounts]:
-    counts = run.counts()
-    found = {}
-    for entry in run.spec.datasets:
-        successes = [ok for cell, (ok, _) in counts.items() if cell.dataset == entry.name]
-        found[entry.name] = SampleCounts(
-            original=entry.samples,
-            effective=min(successes, default=0),
-            failed=len(run.failures(entry.name)),
-            whole=entry.whole,
-        )
-    return found
-
-
-def _environments(run: Run) -> tuple[dict[str, JsonValue], ...]:
-    """Return the distinct environments that worked on the run, in a fixed order."""
-    texts = {json.dumps(s.get("environment", {}), sort_keys=True) for s in run.sessions()}
+def _environments(sessions: Sequence[Mapping[str, Any]]) -> tuple[dict[str, JsonValue], ...]:
+    texts = {json.dumps(s.get("environment", {}), sort_keys=True) for s in sessions}
     return tuple(json.loads(text) for text in sorted(texts))
 
 
-def _dates(run: Run) -> Dates:
-    sessions = tuple(
-        {key: value for key, value in session.items() if key != "environment"}
-        for session in run.sessions()
-    )
+def _dates(sessions: Sequence[Mapping[str, Any]]) -> Dates:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Dates(exported=now, sessions=sessions)
+    kept = ({k: v for k, v in session.items() if k != "environment"} for session in sessions)
+    return Dates(exported=now, sessions=tuple(kept))

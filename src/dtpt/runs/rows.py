@@ -1,6 +1,7 @@
-"""Stored rows as NumPy columns, and which columns there are."""
+"""One row: from the engine's outcome to what is stored, and back as NumPy columns."""
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,91 +9,163 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import RunError
+from dtpt.runs.schema import COLUMNS
 from dtpt.runs.spec import Cell
 
 if TYPE_CHECKING:
     import pandas
+    from torch import Tensor
 
-Columns = npt.NDArray[Any]
-"""A structured array: one record per row, one field per column."""
+    from dtpt.tuning import Outcome
 
-# column -> (SQL over the table `rows`, type)
-COLUMNS: dict[str, tuple[str, Any]] = {
-    "sample": ("sample", np.object_),
-    "label": ("label", np.int64),
-    "prediction": ("prediction", np.int64),
-    "correct": ("label = prediction", np.bool_),
-    "confidence": ("confidence", np.float64),
-    "entropy": ("entropy", np.float64),
-    "p_label": ("p_label", np.float64),
-    "sum_squares": ("sum_squares", np.float64),
-    "zero_shot_prediction": ("coalesce(zero_shot_prediction, -1)", np.int64),
-    "zero_shot_confidence": ("coalesce(zero_shot_confidence, -1.0)", np.float64),
+Columns = npt.NDArray[Any]  # a structured array: one record per row, one field per column
+Floats = npt.NDArray[np.float64]
+
+TOP = 5
+LEAST_LOG = -60000.0  # float16 ends soon after
+ARRAY_COLUMNS = ("sample", *(column.name for column in COLUMNS if column.is_array))
+DTYPES = {"sample": "O", "correct": "?", **{c.name: c.dtype for c in COLUMNS}}
+# expressions over the table `rows` where a column is not read as it is
+EXPRESSIONS = {
+    "correct": "label = prediction",
+    "zero_shot_prediction": "coalesce(zero_shot_prediction, -1)",
+    "zero_shot_confidence": "coalesce(zero_shot_confidence, -1.0)",
 }
-# what `Rows` is made of
-ROW_COLUMNS = tuple(name for name in COLUMNS if name != "correct")
 
 
 @dataclass(frozen=True)
+class Row:
+    """What one method gave for one image; see `schema.COLUMNS`."""
+
+    prediction: int
+    confidence: float
+    entropy: float
+    p_label: float
+    sum_squares: float
+    top5: str
+    zero_shot_prediction: int
+    zero_shot_confidence: float
+    lambda_used: float | None = None
+    log_probabilities: bytes | None = None
+
+    @classmethod
+    def from_outcome(cls, outcome: "Outcome", label: int, *, keep_all: bool = True) -> "Row":
+        """Reduce the (C,) probabilities to a row; arithmetic in float64, ties to the first class.
+
+        Args:
+            outcome: What the engine computed.
+            label: The true class.
+            keep_all: Whether the row holds all probabilities beside the five largest.
+        """
+        p = _numbers(outcome.probabilities)
+        zero_shot = softmax(_numbers(outcome.zero_shot_logits))
+        order = np.argsort(-p, kind="stable")[:TOP]
+        positive = p[p > 0]
+        # nine digits give back every float32 exactly
+        top5 = ",".join(f"[{k},{p[k]:.9g}]" for k in order)
+        return cls(
+            prediction=int(order[0]),
+            confidence=float(p[order[0]]),
+            entropy=float(max(0.0, -(positive * np.log(positive)).sum())),
+            p_label=float(p[label]),
+            sum_squares=float((p * p).sum()),
+            top5=f"[{top5}]",
+            zero_shot_prediction=int(zero_shot.argmax()),
+            zero_shot_confidence=float(zero_shot.max()),
+            lambda_used=outcome.lambda_,
+            log_probabilities=pack(log_softmax(_numbers(outcome.logits))) if keep_all else None,
+        )
+
+
+def softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max())
+    return np.asarray(powers / powers.sum())
+
+
+def log_softmax(logits: Floats) -> Floats:
+    shifted = logits - logits.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def _numbers(tensor: "Tensor") -> Floats:
+    return np.asarray(tensor.detach().cpu().double().numpy())
+
+
+def pack(log_probabilities: Floats) -> bytes:
+    """Return (C,) log-probabilities in few bytes: float16 through zlib, to three digits.
+
+    Example:
+        >>> unpack(pack(np.log(np.array([0.25, 0.75])))).round(2).tolist() == [
+        ...     np.float32(-1.39),
+        ...     np.float32(-0.29),
+        ... ]
+        True
+    """
+    return zlib.compress(np.clip(log_probabilities, LEAST_LOG, 0.0).astype("<f2").tobytes())
+
+
+def unpack(data: bytes) -> npt.NDArray[np.float32]:
+    """Return the (C,) log-probabilities that `pack` was given, to three digits."""
+    return np.frombuffer(zlib.decompress(data), dtype="<f2").astype(np.float32)
+
+
+def column_types(names: Iterable[str]) -> np.dtype[Any]:
+    return np.dtype([(name, DTYPES[name]) for name in names])
+
+
+def column_sql(names: Iterable[str]) -> str:
+    """Return what to select from the table `rows` for these columns."""
+    return ", ".join(EXPRESSIONS.get(name, f'"{name}"') for name in names)
+
+
 class Rows:
     """Successful rows as columns of equal length, ordered by cell, then sample id.
 
+    Every column of the store is an attribute: `rows.label`, `rows.confidence`, `rows.p_label`, ...
+
     Attributes:
-        ids: (n,) sample ids.
-        labels: (n,) true classes.
-        predictions: (n,) predicted classes.
-        confidence: (n,) probability of the prediction, a fraction.
-        entropy: (n,) of the probabilities, in nats.
-        p_label: (n,) probability of the true class.
-        sum_squares: (n,) Σ p² over all classes.
-        zero_shot_predictions: (n,) what the untuned prompt says about the same image.
-        zero_shot_confidence: (n,) and how sure it is.
+        table: All columns as one structured array.
+        cells: The combinations that the rows belong to.
         cell_index: (n,) index into `cells`.
-        cells: the combinations the rows belong to.
     """
 
-    ids: npt.NDArray[np.object_]
-    labels: npt.NDArray[np.int64]
-    predictions: npt.NDArray[np.int64]
-    confidence: npt.NDArray[np.float64]
-    entropy: npt.NDArray[np.float64]
-    p_label: npt.NDArray[np.float64]
-    sum_squares: npt.NDArray[np.float64]
-    zero_shot_predictions: npt.NDArray[np.int64]
-    zero_shot_confidence: npt.NDArray[np.float64]
-    cell_index: npt.NDArray[np.int64]
-    cells: tuple[Cell, ...]
+    sample: npt.NDArray[np.object_]
+    label: npt.NDArray[np.int64]
+    prediction: npt.NDArray[np.int64]
+    confidence: Floats
+    entropy: Floats
+    p_label: Floats
+    sum_squares: Floats
+    zero_shot_prediction: npt.NDArray[np.int64]
+    zero_shot_confidence: Floats
+
+    def __init__(self, cells: Sequence[Cell], parts: Sequence[Columns]) -> None:
+        empty = np.empty(0, dtype=column_types(ARRAY_COLUMNS))
+        self.table: Columns = np.concatenate([empty, *parts])
+        for name in ARRAY_COLUMNS:
+            setattr(self, name, np.ascontiguousarray(self.table[name]))
+        self.cells = tuple(cells)
+        self.cell_index = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
     def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.labels)
+        return len(self.label)
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
         """(n,) whether the prediction is the label."""
-        return np.equal(self.predictions, self.labels)
+        return np.equal(self.prediction, self.label)
 
     def records(self) -> list[dict[str, Any]]:
         """Return a dictionary of plain values for each row, as tables and JSON take them."""
-        columns = {
-            "sample": self.ids,
-            "label": self.labels,
-            "prediction": self.predictions,
-            "correct": self.correct,
-            "confidence": self.confidence,
-            "entropy": self.entropy,
-            "p_label": self.p_label,
-            "zero_shot_prediction": self.zero_shot_predictions,
-            "zero_shot_confidence": self.zero_shot_confidence,
-        }
-        lists = [column.tolist() for column in columns.values()]
+        names = [*ARRAY_COLUMNS, "correct"]
+        lists = [getattr(self, name).tolist() for name in names]
         return [
-            {**_cell_record(self.cells[cell]), **dict(zip(columns, values, strict=True))}
-            for cell, *values in zip(self.cell_index.tolist(), *lists, strict=True)
+            {**cell_record(self.cells[index]), **dict(zip(names, values, strict=True))}
+            for index, *values in zip(self.cell_index.tolist(), *lists, strict=True)
         ]
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return the records as a table of pandas; an error where that is not installed."""
+        """Return the records as a pandas table."""
         try:
             import pandas
         except ImportError as error:
@@ -101,42 +174,11 @@ class Rows:
             ) from error
         return pandas.DataFrame(self.records())
 
-    @classmethod
-    def of(cls, cells: tuple[Cell, ...], parts: Iterable[Columns]) -> "Rows":
-        """Put the tables of some cells, in the same order, behind each other."""
-        tables = list(parts)
-        found = np.concatenate(tables) if tables else np.empty(0, dtype=column_types(ROW_COLUMNS))
-        index = np.repeat(np.arange(len(tables)), [len(part) for part in tables]).astype(np.int64)
-        column = {name: np.ascontiguousarray(found[name]) for name in ROW_COLUMNS}
-        return cls(
-            ids=column["sample"],
-            labels=column["label"],
-            predictions=column["prediction"],
-            confidence=column["confidence"],
-            entropy=column["entropy"],
-            p_label=column["p_label"],
-            sum_squares=column["sum_squares"],
-            zero_shot_predictions=column["zero_shot_prediction"],
-            zero_shot_confidence=column["zero_shot_confidence"],
-            cell_index=index,
-            cells=cells,
-        )
 
-
-def _cell_record(cell: Cell) -> dict[str, Any]:
+def cell_record(cell: Cell) -> dict[str, Any]:
     return {
         "dataset": cell.dataset,
         "method": cell.method,
         "lambda": cell.lambda_,
         "seed": cell.seed,
     }
-
-
-def column_types(names: Iterable[str]) -> np.dtype[Any]:
-    """Return the type of a structured array with these columns."""
-    return np.dtype([(name, COLUMNS[name][1]) for name in names])
-
-
-def column_sql(names: Iterable[str]) -> str:
-    """Return what to select from the table `rows` for these columns."""
-    return ", ".join(COLUMNS[name][0] for name in names)

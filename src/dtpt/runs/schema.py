@@ -1,36 +1,88 @@
 """The tables of a run's SQLite file, and how a connection is opened safely.
 
+`COLUMNS` and `SAMPLE_COLUMNS` are the one list of what a row and a sample hold: table definitions,
+inserts, merges, NumPy columns, exports and the Parquet schema are generated from them.
+
 `journal_mode=WAL` with `synchronous=FULL`: a committed row survives SIGKILL and also a power cut,
 because every commit waits for the disk. That wait (about a millisecond) is small beside the work of
-one image, so the weaker NORMAL would gain nothing that can be felt.
-
-The key of a row is its content: `cell` is a hash of (data set, method, λ, seed, template), so rows
-of different shards or machines meet under the same key.
-
-A store of an older version is read as it is and brought up to date when a run is resumed in it.
+one image. The key of a row is its content: `cell` is a hash of (data set, method, λ, seed,
+template), so rows of different shards or machines meet under the same key.
 """
 
+import datetime
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from dtpt.errors import RunError, os_error
 
-SCHEMA_VERSION = 4
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+SCHEMA_VERSION = 5
 MAGIC = b"SQLite format 3\0"
 PAGE_BYTES = 16384  # a row of 1000 probabilities fits; in smaller pages it would waste half of one
 APPLICATION_ID = 0x64747074  # "dtpt", shown by `file run.sqlite`
 
-_REMARKS = """
-CREATE TABLE remarks (
-    dataset TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (dataset, text)) WITHOUT ROWID
-"""
-# λ that were found without labels
-_WEIGHTS = """
-CREATE TABLE weights (
-    cell INTEGER PRIMARY KEY, weight REAL NOT NULL, pictures INTEGER NOT NULL)
-"""
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `rows` or `samples`."""
+
+    name: str
+    type: Literal["INTEGER", "REAL", "TEXT", "BLOB"]
+    constraint: str = ""
+    is_array: bool = True  # read into NumPy columns
+    is_exported: bool = True
+    is_compared: bool = True  # stores that are merged must agree on it
+
+    @property
+    def ddl(self) -> str:
+        return f'"{self.name}" {self.type} {self.constraint}'.rstrip()
+
+    @property
+    def dtype(self) -> Any:
+        return {"INTEGER": "i8", "REAL": "f8"}.get(self.type, "O")
+
+
+def _text(name: str, constraint: str = "", *, is_compared: bool = False) -> Column:
+    return Column(name, "TEXT", constraint, is_array=False, is_compared=is_compared)
+
+
+# what one method gave for one image; fractions, entropy in nats
+COLUMNS = (
+    _text("status", "NOT NULL CHECK (status IN ('ok', 'failed'))"),
+    _text("reason"),  # of a failure
+    Column("label", "INTEGER", "NOT NULL"),
+    Column("prediction", "INTEGER"),
+    Column("confidence", "REAL"),
+    Column("entropy", "REAL"),
+    Column("p_label", "REAL"),  # with Σ p² it makes NLL and Brier score exact
+    Column("sum_squares", "REAL"),
+    _text("top5", is_compared=True),  # JSON: [[label, probability], ...]
+    Column("zero_shot_prediction", "INTEGER"),
+    Column("zero_shot_confidence", "REAL"),
+    Column("lambda_used", "REAL", is_array=False),  # also where it was selected
+    Column("log_probabilities", "BLOB", is_array=False, is_exported=False, is_compared=False),
+)
+SAMPLE_COLUMNS = (
+    Column("label", "INTEGER", "NOT NULL"),
+    _text("group", "NOT NULL"),
+    _text("cluster", "NOT NULL"),  # samples of one cluster are not independent
+    Column("image_key", "TEXT", is_exported=False),  # hash of the content; NULL: unreadable
+    Column("stamp", "TEXT", is_exported=False),  # of the file, cheap to compare
+)
+
+
+def names(columns: tuple[Column, ...], prefix: str = "") -> str:
+    """Return columns as SQL lists them."""
+    return ", ".join(f'{prefix}"{column.name}"' for column in columns)
+
+
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """
@@ -43,20 +95,16 @@ TABLES = (
         cell INTEGER PRIMARY KEY, dataset TEXT NOT NULL, method TEXT NOT NULL, lambda REAL,
         seed INTEGER NOT NULL, template TEXT NOT NULL)
     """,
-    """
+    f"""
     CREATE TABLE samples (
-        dataset TEXT NOT NULL, sample TEXT NOT NULL, label INTEGER NOT NULL,
-        "group" TEXT NOT NULL, image_key TEXT, stamp TEXT,
+        dataset TEXT NOT NULL, sample TEXT NOT NULL,
+        {", ".join(column.ddl for column in SAMPLE_COLUMNS)},
         PRIMARY KEY (dataset, sample)) WITHOUT ROWID
     """,
-    """
+    f"""
     CREATE TABLE rows (
         cell INTEGER NOT NULL, sample TEXT NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('ok', 'failed')), reason TEXT,
-        label INTEGER NOT NULL, prediction INTEGER, confidence REAL, entropy REAL,
-        p_label REAL, sum_squares REAL, top5 TEXT,
-        zero_shot_prediction INTEGER, zero_shot_confidence REAL, log_probabilities BLOB,
-        weight REAL,
+        {", ".join(column.ddl for column in COLUMNS)},
         PRIMARY KEY (cell, sample),
         CHECK (status = 'failed' OR (confidence IS NOT NULL AND prediction IS NOT NULL))
         ) WITHOUT ROWID
@@ -66,29 +114,26 @@ TABLES = (
         id INTEGER PRIMARY KEY, started TEXT NOT NULL, seconds REAL, encoded_images INTEGER,
         environment TEXT NOT NULL, rows INTEGER)
     """,
-    _REMARKS,
-    _WEIGHTS,
+    """
+    CREATE TABLE notes (
+        dataset TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (dataset, text)) WITHOUT ROWID
+    """,
+    # λ that were selected without labels
+    """
+    CREATE TABLE lambdas (
+        cell INTEGER PRIMARY KEY, lambda REAL NOT NULL, images INTEGER NOT NULL)
+    """,
     """
     CREATE VIEW results AS
         SELECT c.dataset, c.method, c.lambda, c.seed, c.template, r.* FROM rows r JOIN cells c
         USING (cell)
     """,
 )
-# version -> what brings a store of that version to the next one
-UPGRADES = {
-    1: (
-        "ALTER TABLE samples ADD COLUMN stamp TEXT",
-        "ALTER TABLE sessions ADD COLUMN rows INTEGER",
-        _REMARKS,
-    ),
-    2: ("ALTER TABLE rows ADD COLUMN log_probabilities BLOB",),
-    3: ("ALTER TABLE rows ADD COLUMN weight REAL", _WEIGHTS),
-}
 
 
 def connect_for_writing(path: Path) -> sqlite3.Connection:
-    """Open or make a store; tables are made, or brought up to date, in one transaction."""
-    with explained(path):
+    """Open a store, or make one in a single transaction."""
+    with store_errors(path):
         # as a URI, so that other stores can be attached read-only
         address = path.resolve().as_uri()
         connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
@@ -97,22 +142,20 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
             connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
-            _bring_up_to_date(connection)
+            _create_tables(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    version = version_of(connection)
-    steps = [UPGRADES[known] for known in range(version, SCHEMA_VERSION)] if version else [TABLES]
-    for statements in steps:
-        for statement in statements:
+    if _version(connection) == 0:
+        for statement in TABLES:
             connection.execute(statement)
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 
@@ -120,7 +163,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
     """Open an existing store without the right to change it."""
     if not path.is_file():
         raise RunError(f"There is no run at {path}.")
-    with explained(path):
+    with store_errors(path):
         try:
             return _connect_read_only(path, "mode=ro")
         except sqlite3.OperationalError:  # on read-only media only this works
@@ -137,24 +180,23 @@ def _connect_read_only(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def version_of(connection: sqlite3.Connection, database: str = "main") -> int:
-    """Return the version of a store's tables; 0 for a new, empty file."""
-    (version,) = connection.execute(f"PRAGMA {database}.user_version").fetchone()
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is no store of ours, or one whose tables we do not know."""
-    version = version_of(connection)
+    """Refuse a file that is not a store, or one of another version."""
+    version = _version(connection)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if version == 0 and not tables and _is_new(path):
         return
-    if version == 0 or (version <= SCHEMA_VERSION and "meta" not in tables):
-        raise RunError(damaged(path, "it lacks our tables"))
-    if version not in range(1, SCHEMA_VERSION + 1):
+    if version == 0 or (version == SCHEMA_VERSION and "meta" not in tables):
+        raise RunError(damaged(path, "tables are missing"))
+    if version != SCHEMA_VERSION:
         raise RunError(
-            f"{path} was written by another version of dtpt (tables {version}, we know up to "
-            f"{SCHEMA_VERSION}): use that version, or --fresh to start anew."
+            f"{path} was written by another version of dtpt (schema {version}, this one reads "
+            f"{SCHEMA_VERSION}): use that version, or --fresh to start a new run."
         )
 
 
@@ -165,25 +207,24 @@ def _is_new(path: Path) -> bool:
 
 
 def damaged(path: Path, why: object) -> str:
-    """Say in one line that a store cannot be trusted, why, and what to do."""
     reason = " ".join(str(why).split())
     return (
         f"{path} is damaged or not a run ({reason}): restore it from a copy, move it away, or use "
-        "--fresh to start anew."
+        "--fresh to start a new run."
     )
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's and the system's errors into one sentence that names file and remedy."""
+def store_errors(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and of the operating system into one that names file and remedy."""
     try:
         yield
     except sqlite3.Error as error:
         raise RunError(_remedy(path, error)) from error
     except OSError as error:
         raise RunError(
-            f"Cannot write {error.filename or path}: {os_error(error)}. Nothing finished "
-            "is lost; run the same command again when it is writable."
+            f"Cannot write {error.filename or path}: {os_error(error)}. Finished rows are kept: "
+            "run the same command again when it is writable."
         ) from error
 
 
@@ -191,22 +232,22 @@ def _remedy(path: Path, error: sqlite3.Error) -> str:
     text = str(error)
     if "full" in text or "disk I/O error" in text:
         return (
-            f"{path}: the disk is full or failing ({text}). Every finished image is kept: free "
-            "some space and run the same command again."
+            f"{path}: the disk is full or failing ({text}). Finished rows are kept: free some "
+            "space and run the same command again."
         )
     if "readonly" in text or "unable to open" in text:
         return f"{path} cannot be opened or written ({text}): check folder and permissions."
     if "locked" in text:
         return f"{path}: another process is writing to this run: wait, or use another --output."
     if isinstance(error, sqlite3.IntegrityError):
-        return f"{path} refuses a row ({text})."
+        return f"{path} rejects a row ({text})."
     return damaged(path, text)
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """BEGIN ... COMMIT, rolled back on any exception, with explained errors."""
-    with explained(path):
+    """BEGIN ... COMMIT, rolled back on any exception."""
+    with store_errors(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -216,3 +257,50 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             raise
+
+
+def lock_store(path: Path) -> "BaseFileLock":
+    """Hold a lock beside the store; the operating system frees it when the process dies.
+
+    It is a file of its own because closing any handle of the database would drop SQLite's locks.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path.with_name(f".{path.name}.lock"), blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(
+            f"Another process is writing to {path}: wait for it, or use another --output."
+        ) from None
+    return lock
+
+
+def archive(path: Path) -> Path | None:
+    """Rename an existing store, never over another one; return its new name."""
+    if not path.exists():
+        return None
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
+    target = path.with_name(f"{path.stem}-old-{stamp}{path.suffix}")
+    while target.exists():
+        target = target.with_name(f"{target.stem}x{target.suffix}")
+    lock = lock_store(path)
+    try:
+        with store_errors(path):
+            _checkpoint(path)
+            for suffix in ("-wal", "-shm"):
+                if Path(f"{path}{suffix}").exists():
+                    os.replace(f"{path}{suffix}", f"{target}{suffix}")
+            os.replace(path, target)
+    finally:
+        lock.release()
+    return target
+
+
+def _checkpoint(path: Path) -> None:
+    """Bring the write-ahead log into the file itself; a damaged file stays as it is."""
+    with suppress(sqlite3.Error):
+        connection = sqlite3.connect(path, timeout=30)
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()

@@ -1,4 +1,4 @@
-"""Shares of a run for many processes or machines, and the files in which a run lies.
+"""Shards of a run for many processes or machines, the files of a run, and merging them.
 
 A sample belongs to a shard by the hash of its id, so shards are disjoint and about equally large
 whatever the order. Each writes its own SQLite file: one writer per file also suits network file
@@ -21,7 +21,7 @@ ENVIRONMENTS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 @dataclass(frozen=True)
 class Shard:
-    """Share `index` (from 1) of `count`.
+    """Shard `index` (from 1) of `count`.
 
     Example:
         >>> Shard(2, 4).file_name
@@ -36,13 +36,11 @@ class Shard:
 
     @property
     def file_name(self) -> str:
-        """Name of the store of this share."""
         if self.count == 1:
             return MAIN_STORE
         return f"shard-{self.index}-of-{self.count}.sqlite"
 
     def holds(self, sample_id: str) -> bool:
-        """Tell whether a sample belongs to this share."""
         if self.count == 1:
             return True
         digest = hashlib.sha256(f"shard:{sample_id}".encode()).digest()
@@ -50,7 +48,7 @@ class Shard:
 
 
 def find_shard(given: str | None, environment: Mapping[str, str] | None = None) -> Shard:
-    """Return the share to work on: as given ("2/4"), else from RANK or Slurm, else all.
+    """Return the shard to work on: as given ("2/4"), else from RANK or Slurm, else all.
 
     Example:
         >>> find_shard(None, {"RANK": "0", "WORLD_SIZE": "4"})
@@ -81,7 +79,7 @@ def parse_shard(text: str) -> Shard:
 
 def _checked(index: int, count: int, *, source: str) -> Shard:
     if not 1 <= index <= count:
-        raise RunError(f"{source}: the share must be between 1 and the number of shares.")
+        raise RunError(f"{source}: the shard must be between 1 and the number of shards.")
     return Shard(index, count)
 
 
@@ -91,7 +89,7 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def store_files(path: Path | str) -> list[Path]:
-    """Return the stores that a path means: a file itself, a folder's whole run, else its shards.
+    """Return the stores at a path: a file itself, a folder's whole run, else its shards.
 
     Raises:
         RunError: There is no run.
@@ -108,19 +106,19 @@ def store_files(path: Path | str) -> list[Path]:
 
 
 def store_file(path: Path | str) -> Path:
-    """Return the one store that a path means.
+    """Return the one store at a path.
 
     Raises:
         RunError: There is no run, or it is still in shards.
     """
     files = store_files(path)
     if Path(path).is_dir() and files[0].name != MAIN_STORE:
-        raise RunError(f"{path} holds {len(files)} shards: join them with `dtpt merge {path}`.")
+        raise RunError(f"{path} holds {len(files)} shards: merge them with `dtpt merge {path}`.")
     return files[0]
 
 
 def other_stores(folder: Path, shard: Shard) -> list[Path]:
-    """Return stores that may hold rows of this share: all but those of the same division."""
+    """Return stores that may hold rows of this shard: all but those of the same division."""
     same = re.compile(rf"shard-\d+-of-{shard.count}\.sqlite")
     found = shard_files(folder)
     if shard.count > 1 and (folder / MAIN_STORE).exists():

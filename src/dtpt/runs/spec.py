@@ -6,7 +6,6 @@ is recorded with every session of the store instead. Names for people (of the mo
 of a data set) and the size of the whole set are recorded, but do not enter the hash.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from dtpt.files import canonical_json, digest
 from dtpt.methods import method_label
 
-SPEC_FORMAT = 1
+SPEC_FORMAT = 2
 NOT_IN_HASH = ("family", "whole")  # of a data set
-# settings that came later: the default is what runs without them had
-LATER = {"precision": "float32", "batch": 1}
 
 
 class _Frozen(BaseModel):
@@ -27,14 +25,12 @@ class _Frozen(BaseModel):
 
 
 class ModelSpec(_Frozen):
-    """The model: its name for people, its fingerprint (sha256) for the identity of the run."""
-
     name: str
-    fingerprint: str
+    fingerprint: str  # sha256; the identity of the run rests on it
 
 
 class MethodSpec(_Frozen):
-    """A method with its weight; λ is None where there is no regulariser to weigh."""
+    """A method with its λ; None where there is no regulariser, or where λ is to be selected."""
 
     name: str
     lambda_: float | None = Field(
@@ -43,48 +39,33 @@ class MethodSpec(_Frozen):
 
     @property
     def label(self) -> str:
-        """The name as typed: `d-tpt@100000`, or `tpt` where there is no λ."""
         return method_label(self.name, self.lambda_)
 
 
 class DatasetSpec(_Frozen):
-    """A data set with what depends on it: methods with their λ, and views (AugMix or not).
+    """A data set with what depends on it: methods with their λ, and views (AugMix or not)."""
 
-    Attributes:
-        name: As on the command line; part of every row's key.
-        fingerprint: Over class names and sample labels of the whole set, before the limit.
-        classes: Number of classes.
-        samples: Number of samples to evaluate, after the limit.
-        whole: Pictures of the complete set; None in stores that did not record it.
-        family: The group in which tables put the set.
-        presentation: Kind of picture (emoji sets only).
-        limit: As given; None for the whole set.
-        methods: In the order given.
-        views: The view recipe, as data.
-    """
-
-    name: str
-    fingerprint: str
+    name: str  # as on the command line; part of every row's key
+    fingerprint: str  # of class names and sample labels of the whole set, before the limit
     classes: int
-    samples: int
-    whole: int | None = None
+    samples: int  # to evaluate, after the limit
+    whole: int  # images of the complete set
     family: str = "fine-grained"
-    presentation: str | None = None
+    presentation: str | None = None  # kind of image (emoji sets only)
     limit: int | None = None
     methods: tuple[MethodSpec, ...]
     views: dict[str, JsonValue]
 
     @property
     def is_partial(self) -> bool:
-        """Whether pictures of the set were left out (--limit, --partial)."""
-        return self.limit is not None or (self.whole is not None and self.samples < self.whole)
+        return self.limit is not None or self.samples < self.whole
 
     @property
     def size_text(self) -> str:
-        """How many pictures, to print beside every number: `120 of 1,692 pictures`."""
-        if self.whole is not None and self.samples < self.whole:
-            return f"{self.samples:,} of {self.whole:,} pictures"
-        return f"{self.samples:,} pictures"
+        """How many images, to print beside every number: `120 of 1,692 images`."""
+        if self.samples < self.whole:
+            return f"{self.samples:,} of {self.whole:,} images"
+        return f"{self.samples:,} images"
 
 
 @dataclass(frozen=True)
@@ -101,8 +82,7 @@ class Cell:
     def key(self) -> int:
         """A 63-bit hash of the content: the same on every machine."""
         content = [self.dataset, self.method, self.lambda_, self.seed, self.template]
-        digest = hashlib.sha256(canonical_json(content).encode()).digest()
-        return int.from_bytes(digest[:8], "big") >> 1
+        return int(digest(content)[:16], 16) >> 1
 
     @property
     def label(self) -> str:
@@ -111,30 +91,18 @@ class Cell:
 
 
 class RunSpec(_Frozen):
-    """Everything that decides the numbers of a run.
-
-    Attributes:
-        format: Version of this record.
-        model: Name and fingerprint.
-        datasets: In the order of evaluation.
-        seeds: Seeds of the views.
-        template: Prompt with {} for the class name.
-        context: sha256 of a trained initial context, None when the template's words are used.
-        tuning: Optimiser and selection, as data (`TuningSettings`).
-        precision: In which the towers compute.
-        batch: Pictures that share forward passes, which changes numbers in the last bits.
-        code_version: Version of dtpt.
-    """
+    """Everything that decides the numbers of a run."""
 
     format: int = SPEC_FORMAT
     model: ModelSpec
     datasets: tuple[DatasetSpec, ...]
     seeds: tuple[int, ...]
     template: str
-    context: str | None = None
+    context: str | None = None  # sha256 of a trained initial context
     tuning: dict[str, JsonValue]
     precision: str = "float32"
-    batch: int = 1
+    batch: int = 1  # images that share forward passes, which changes numbers in the last bits
+    order: str | None = None  # of the images, where a method carries state from image to image
     code_version: str
 
     def canonical(self) -> str:
@@ -143,16 +111,12 @@ class RunSpec(_Frozen):
 
     @property
     def hash(self) -> str:
-        """sha256 of what decides the numbers; names for people and the whole size do not."""
         content = self.model_dump(mode="json", by_alias=True)
         del content["model"]["name"]
         for entry in content["datasets"]:
             for name in NOT_IN_HASH:
                 del entry[name]
-        for name, default in LATER.items():
-            if content[name] == default:
-                del content[name]
-        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+        return digest(content)
 
     def cells(self, *, dataset: str | None = None, seed: int | None = None) -> tuple[Cell, ...]:
         """Return every combination of the run, of one data set, or of one seed, in its order."""
@@ -166,35 +130,30 @@ class RunSpec(_Frozen):
         )
 
     def dataset(self, name: str) -> DatasetSpec:
-        """Return the entry of one data set."""
         return next(entry for entry in self.datasets if entry.name == name)
 
     def unlimited(self) -> "RunSpec":
-        """Return the record without limits, which tells whether two runs differ in nothing else."""
+        """Return the record without limits: two runs with equal ones differ in nothing else."""
         open_ended = tuple(
             entry.model_copy(update={"limit": None, "samples": 0}) for entry in self.datasets
         )
         return self.model_copy(update={"datasets": open_ended})
 
     def only_enlarges(self, other: "RunSpec") -> bool:
-        """Tell whether this is `other` with larger limits: every row of `other` is one of ours."""
+        """Check whether this is `other` with larger limits: every row of `other` is one of ours.
+
+        With an order, earlier images decide later ones, so only an equal run contains its rows.
+        """
+        if self.order is not None or other.order is not None:
+            return self.hash == other.hash
         if self.unlimited().hash != other.unlimited().hash:
             return False
         pairs = zip(self.datasets, other.datasets, strict=True)
         return all(mine.samples >= theirs.samples for mine, theirs in pairs)
 
 
-def canonical_json(content: Any) -> str:
-    """Serialise so that equal content gives equal bytes."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
-    """Return one readable line per setting that differs, `setting: old → new`.
-
-    Example:
-        a λ that was changed gives `datasets.dtd.methods: tpt, d-tpt@100000 → tpt, d-tpt@10000`.
-    """
+    """Return one line per setting that differs, `setting: old → new`."""
     before, after = _flatten(old), _flatten(new)
     if before.get("model.fingerprint") == after.get("model.fingerprint"):
         before.pop("model.name", None)
@@ -209,11 +168,10 @@ def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
 
 
 def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
-    """Say why a folder cannot be used for another configuration."""
     lines = "".join(f"\n  {line}" for line in describe_difference(stored, spec))
     return (
-        f"{path} holds a run with another configuration (there → asked for):{lines}\n"
-        "Use another --output, or --fresh to move the old run aside and start anew."
+        f"{path} holds a run with another configuration (stored → requested):{lines}\n"
+        "Use another --output, or --fresh to archive the old run and start a new one."
     )
 
 
@@ -240,6 +198,6 @@ def _leaves(content: Any, path: str) -> list[tuple[str, str]]:
 
 
 def _short(text: str) -> str:
-    """Cut fingerprints and other long values to what tells them apart."""
+    # fingerprints are cut to what distinguishes them
     is_digest = len(text) == 64 and all(c in "0123456789abcdef" for c in text)
     return text[:12] + "…" if is_digest else text

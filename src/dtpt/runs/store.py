@@ -1,4 +1,4 @@
-"""The one truth of a run: a row per sample, method, λ, seed and template, written as it is known.
+"""The writer of a run: a row per sample, method, λ, seed and template, stored as it is computed.
 
 All rows of one (image, seed) are in one transaction. A row that succeeded is never written again; a
 failed one is replaced when the image can be read later.
@@ -15,116 +15,74 @@ from pathlib import Path
 from typing import Any, Self
 
 from dtpt.errors import RunError
-from dtpt.runs.locking import lock_store
-from dtpt.runs.queries import (
-    SampleRecord,
-    Weight,
-    changed_picture,
-    read_finished,
-    read_samples,
-    read_sessions,
-    read_spec,
-    read_weights,
+from dtpt.files import canonical_json
+from dtpt.runs.rows import Row
+from dtpt.runs.schema import (
+    COLUMNS,
+    SAMPLE_COLUMNS,
+    connect_for_writing,
+    damaged,
+    lock_store,
+    names,
+    store_errors,
+    transaction,
 )
-from dtpt.runs.schema import connect_for_writing, damaged, explained, transaction, version_of
-from dtpt.runs.spec import Cell, RunSpec, canonical_json, refusal
+from dtpt.runs.spec import Cell, RunSpec, refusal
 
-_ROW = (
-    "cell, sample, status, reason, label, prediction, confidence, entropy, p_label, sum_squares, "
-    "top5, zero_shot_prediction, zero_shot_confidence, log_probabilities, weight"
-)
+_MEASURED = tuple(c for c in COLUMNS if c.name not in ("status", "reason", "label"))
 _INSERT_ROW = f"""
-INSERT INTO rows ({_ROW}) {{values}}
+INSERT INTO rows (cell, sample, {names(COLUMNS)}) {{values}}
 ON CONFLICT (cell, sample) DO UPDATE SET
-    status=excluded.status, reason=excluded.reason, prediction=excluded.prediction,
-    confidence=excluded.confidence, entropy=excluded.entropy, p_label=excluded.p_label,
-    sum_squares=excluded.sum_squares, top5=excluded.top5,
-    zero_shot_prediction=excluded.zero_shot_prediction,
-    zero_shot_confidence=excluded.zero_shot_confidence,
-    log_probabilities=excluded.log_probabilities, weight=excluded.weight
+    ({names(COLUMNS)}) = ({names(COLUMNS, "excluded.")})
 WHERE rows.status = 'failed'
 """
-_SAMPLE = 'dataset, sample, label, "group", image_key, stamp'
-# nothing is changed, and the count of changes says so, when the picture is another one than before
+# nothing is changed, and the count of changes says so, when the image is another one than before
 _INSERT_SAMPLE = f"""
-INSERT INTO samples ({_SAMPLE}) {{values}}
+INSERT INTO samples (dataset, sample, {names(SAMPLE_COLUMNS)}) {{values}}
 ON CONFLICT (dataset, sample) DO UPDATE SET image_key=excluded.image_key, stamp=excluded.stamp
 WHERE samples.image_key IS NULL OR samples.image_key = excluded.image_key
 """
 _INSERT_SESSIONS = """
 INSERT INTO sessions (started, seconds, encoded_images, environment, rows)
-SELECT started, seconds, encoded_images, environment, {rows} FROM part.sessions AS theirs
+SELECT started, seconds, encoded_images, environment, rows FROM part.sessions AS theirs
 WHERE NOT EXISTS (
     SELECT 1 FROM sessions AS mine
     WHERE mine.started = theirs.started AND mine.environment = theirs.environment)
 """
-_COMPARED = (
-    "label",
-    "prediction",
-    "confidence",
-    "entropy",
-    "p_label",
-    "sum_squares",
-    "top5",
-    "zero_shot_prediction",
-    "zero_shot_confidence",
-)
+_COMPARED = tuple(column for column in COLUMNS if column.is_compared)
 _CONTRADICTION = f"""
 SELECT mine.sample FROM part.rows AS theirs JOIN rows AS mine USING (cell, sample)
 WHERE mine.status = 'ok' AND theirs.status = 'ok'
-    AND ({", ".join(f"mine.{name}" for name in _COMPARED)})
-    IS NOT ({", ".join(f"theirs.{name}" for name in _COMPARED)})
+    AND ({names(_COMPARED, "mine.")}) IS NOT ({names(_COMPARED, "theirs.")})
 """  # noqa: S608
-_OTHER_PICTURE = """
+_OTHER_IMAGE = """
 SELECT mine.sample FROM part.samples AS theirs JOIN samples AS mine USING (dataset, sample)
 WHERE mine.image_key != theirs.image_key
 """
-_OTHER_WEIGHT = """
-SELECT theirs.cell FROM part.weights AS theirs JOIN weights AS mine USING (cell)
-WHERE mine.weight != theirs.weight
+_OTHER_LAMBDA = """
+SELECT theirs.cell FROM part.lambdas AS theirs JOIN lambdas AS mine USING (cell)
+WHERE mine.lambda != theirs.lambda
 """
 
 
 @dataclass(frozen=True)
-class SampleInfo:
-    """What belongs to a sample whatever the method.
+class SampleRecord:
+    """What is stored about a sample, whatever the method; see `schema.SAMPLE_COLUMNS`."""
 
-    Attributes:
-        dataset: Name of the data set.
-        id: Of the sample.
-        label: True class.
-        group: The sample's group in the data set, "" without one.
-        image_key: What is in the picture (a hash); None when it could not be read.
-        stamp: How its file looks from outside (cheap to compare); None when not known.
-    """
-
-    dataset: str
     id: str
     label: int
     group: str = ""
+    cluster: str = ""
     image_key: str | None = None
     stamp: str | None = None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one method said about one image; probabilities are fractions, entropy is in nats.
+class SelectedLambda:
+    """A λ that was selected without labels, from so many images."""
 
-    `p_label` (probability of the true class) and `sum_squares` (Σ p²) make NLL and Brier score
-    recomputable from a row; `log_probabilities` (see `dtpt.runs.probabilities`) has all of them to
-    three digits, or is None. `weight` is the λ that was used, None where there is none.
-    """
-
-    prediction: int
-    confidence: float
-    entropy: float
-    p_label: float
-    sum_squares: float
-    top5: tuple[tuple[int, float], ...]
-    zero_shot_prediction: int
-    zero_shot_confidence: float
-    log_probabilities: bytes | None = None
-    weight: float | None = None
+    value: float
+    images: int
 
 
 class Store:
@@ -139,12 +97,12 @@ class Store:
     def __init__(self, path: Path, spec: RunSpec, *, shard: str = "") -> None:
         self.path = path
         self.spec = spec
-        self.encoded_images = 0  # by the image tower in this session, for the record
+        self.encoded_images = 0  # in this session, for the record
         self._connection: sqlite3.Connection | None = None
         self._session: int | None = None
         self._rows = 0  # written in this session
         self._started = time.monotonic()
-        with explained(path):
+        with store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = lock_store(path)
         try:
@@ -155,7 +113,7 @@ class Store:
             raise
 
     def _adopt(self, spec: RunSpec, shard: str) -> None:
-        """Write the configuration into a new store or compare it with the one that is there."""
+        """Write the configuration into a new store or compare it with the stored one."""
         try:
             stored = read_spec(self._open)
         except ValueError as error:
@@ -163,13 +121,11 @@ class Store:
         if stored is not None and stored.hash != spec.hash and not spec.only_enlarges(stored):
             raise RunError(refusal(self.path, stored=stored, spec=spec))
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
-        cells = [
-            (cell.key, cell.dataset, cell.method, cell.lambda_, cell.seed, cell.template)
-            for cell in spec.cells()
-        ]
+        cells = [(cell.key, *astuple(cell)) for cell in spec.cells()]
+        columns = "cell, dataset, method, lambda, seed, template"
         with self._transaction():
             self._open.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", entries.items())
-            self._open.executemany("INSERT OR IGNORE INTO cells VALUES (?,?,?,?,?,?)", cells)
+            self._open.executemany(f"INSERT OR IGNORE INTO cells ({columns}) {_values(6)}", cells)
 
     @property
     def _open(self) -> sqlite3.Connection:
@@ -186,7 +142,7 @@ class Store:
     def together(self) -> Iterator[None]:
         """Write everything inside in one transaction, so that the disk is waited for once.
 
-        A RunError in between leaves what was written before it; any other error undoes all.
+        A RunError in between keeps what was written before it; any other error undoes all.
         """
         refused, rows = None, self._rows
         try:
@@ -201,29 +157,28 @@ class Store:
         if refused is not None:
             raise refused
 
-    def write_classes(self, dataset: str, names: Sequence[str]) -> None:
-        """Record the class names of a data set, once."""
-        values = [(dataset, label, name) for label, name in enumerate(names)]
-        with self._transaction():
-            self._open.executemany("INSERT OR IGNORE INTO classes VALUES (?,?,?)", values)
+    def _insert(self, table: str, values: Iterable[tuple[Any, ...]]) -> None:
+        """Insert what is not there yet."""
+        rows = list(values)
+        if rows:
+            with self._transaction():
+                statement = f"INSERT OR IGNORE INTO {table} {_values(len(rows[0]))}"
+                self._open.executemany(statement, rows)
 
-    def write_remarks(self, dataset: str, texts: Iterable[str]) -> None:
+    def write_classes(self, dataset: str, classes: Sequence[str]) -> None:
+        self._insert("classes", ((dataset, label, name) for label, name in enumerate(classes)))
+
+    def write_notes(self, dataset: str, texts: Iterable[str]) -> None:
         """Record what readers should know about a data set, or about the whole run ("")."""
-        values = [(dataset, text) for text in texts]
-        with self._transaction():
-            self._open.executemany("INSERT OR IGNORE INTO remarks VALUES (?,?)", values)
+        self._insert("notes", ((dataset, text) for text in texts))
 
-    def write_weights(self, weights: Mapping[Cell, Weight]) -> None:
-        """Record λ that were found without labels; one that is there stays."""
-        values = [(cell.key, found.value, found.pictures) for cell, found in weights.items()]
-        with self._transaction():
-            self._open.executemany("INSERT OR IGNORE INTO weights VALUES (?,?,?)", values)
+    def write_lambdas(self, lambdas: Mapping[Cell, SelectedLambda]) -> None:
+        """Record λ that were selected without labels; one that is there stays."""
+        self._insert("lambdas", ((cell.key, *astuple(value)) for cell, value in lambdas.items()))
 
-    def weights(self) -> dict[Cell, Weight]:
-        """Return the λ that were found without labels, by cell."""
-        with explained(self.path):
-            found = read_weights(self._open)
-        return {cell: found[cell.key] for cell in self.spec.cells() if cell.key in found}
+    def lambdas(self) -> dict[Cell, SelectedLambda]:
+        with store_errors(self.path):
+            return read_lambdas(self._open, self.spec)
 
     def begin_session(self, environment: Mapping[str, Any]) -> None:
         """Record when, where and how this process works on the run."""
@@ -235,83 +190,89 @@ class Store:
             )
             self._session = cursor.lastrowid
 
-    def add_machine(self, description: Mapping[str, Any]) -> None:
-        """Record that a machine of a cluster works in this session."""
+    def add_node(self, description: Mapping[str, Any]) -> None:
+        """Record that a node of a cluster works in this session."""
         with self._transaction():
             query = "SELECT environment FROM sessions WHERE id = ?"
             (text,) = self._open.execute(query, (self._session,)).fetchone()
-            known = json.loads(text)
-            known["machines"] = [*known.get("machines", ()), dict(description)]
+            environment = json.loads(text)
+            environment["nodes"] = [*environment.get("nodes", ()), dict(description)]
             self._open.execute(
                 "UPDATE sessions SET environment = ? WHERE id = ?",
-                (canonical_json(known), self._session),
+                (canonical_json(environment), self._session),
             )
 
     def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
-        """Return which of some samples have a successful row of a cell."""
-        with explained(self.path):
+        with store_errors(self.path):
             return read_finished(self._open, cell, ids)
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Return when and where the run was worked on."""
-        with explained(self.path):
+        with store_errors(self.path):
             return read_sessions(self._open)
 
     def samples(self, dataset: str, ids: Sequence[str]) -> dict[str, SampleRecord]:
-        """Return what is stored about some samples of a data set, by id."""
-        with explained(self.path):
+        with store_errors(self.path):
             return read_samples(self._open, dataset, ids=ids)
 
-    def restamp(self, dataset: str, stamps: Mapping[str, str]) -> None:
-        """Note how the files of some samples look now; their pictures are the same."""
+    def update_stamps(self, dataset: str, stamps: Mapping[str, str]) -> None:
+        """Record the present stamps of files whose content is unchanged."""
         values = [(stamp, dataset, sample) for sample, stamp in stamps.items()]
         with self._transaction():
             self._open.executemany(
                 "UPDATE samples SET stamp = ? WHERE dataset = ? AND sample = ?", values
             )
 
-    def write(self, sample: SampleInfo, answers: Mapping[Cell, Answer]) -> None:
+    def write(self, dataset: str, sample: SampleRecord, *, rows: Mapping[Cell, Row]) -> None:
         """Write all rows of one (image, seed), all or none.
 
         Raises:
-            RunError: Rows of another picture under the same id are stored, or the disk is full.
+            RunError: Rows of another image under the same id are stored, or the disk is full.
         """
-        rows = [_answer_row(cell, sample, answer=answer) for cell, answer in answers.items()]
-        self._write(sample, rows)
+        values = [
+            (cell.key, sample.id, "ok", None, sample.label, *_fields(row))
+            for cell, row in rows.items()
+        ]
+        self._write(dataset, sample, values=values)
 
-    def write_failure(self, sample: SampleInfo, cells: Sequence[Cell], *, reason: str) -> None:
-        """Record that an image could not be read, for every cell that would have had a row."""
-        nothing = (None,) * 10
-        rows = [(cell.key, sample.id, "failed", reason, sample.label, *nothing) for cell in cells]
-        self._write(sample, rows)
+    def write_failure(
+        self, dataset: str, sample: SampleRecord, *, cells: Sequence[Cell], reason: str
+    ) -> None:
+        """Record that an image could not be evaluated, for every cell that would have had a row."""
+        nothing = (None,) * len(_MEASURED)
+        values = [(c.key, sample.id, "failed", reason, sample.label, *nothing) for c in cells]
+        self._write(dataset, sample, values=values)
 
-    def _write(self, sample: SampleInfo, rows: list[tuple[Any, ...]]) -> None:
+    def _write(
+        self, dataset: str, sample: SampleRecord, *, values: Sequence[tuple[Any, ...]]
+    ) -> None:
         with self._transaction():
-            done = self._open.execute(_insert(_INSERT_SAMPLE, 6), astuple(sample))
+            statement = _INSERT_SAMPLE.format(values=_values(2 + len(SAMPLE_COLUMNS)))
+            done = self._open.execute(statement, (dataset, *astuple(sample)))
             if done.rowcount == 0 and sample.image_key is not None:
-                self._replace_picture(sample)
-            self._open.executemany(_insert(_INSERT_ROW, 15), rows)
-        self._rows += len(rows)
+                self._replace_image(dataset, sample)
+            statement = _INSERT_ROW.format(values=_values(2 + len(COLUMNS)))
+            self._open.executemany(statement, values)
+        self._rows += len(values)
 
-    def _replace_picture(self, sample: SampleInfo) -> None:
-        """Take another picture under a known id, unless rows of the old one are there."""
-        names = (sample.dataset, sample.id)
+    def _replace_image(self, dataset: str, sample: SampleRecord) -> None:
+        """Accept another image under a stored id, unless the old one has rows."""
+        key = (dataset, sample.id)
         query = "SELECT 1 FROM results WHERE dataset = ? AND sample = ? AND status = 'ok' LIMIT 1"
-        if self._open.execute(query, names).fetchone() is not None:
-            raise RunError(changed_picture(*names))
+        if self._open.execute(query, key).fetchone() is not None:
+            raise RunError(changed_image(*key))
         self._open.execute(
             "UPDATE samples SET image_key = ?, stamp = ? WHERE dataset = ? AND sample = ?",
-            (sample.image_key, sample.stamp, *names),
+            (sample.image_key, sample.stamp, *key),
         )
 
-    def absorb(self, source: Path) -> None:
+    def merge_from(self, source: Path) -> None:
         """Take over the rows of another store of the same run, in one transaction.
 
         Raises:
             RunError: Both have a successful row under one key, and they differ.
         """
         execute = self._open.execute
-        with explained(source):
+        with store_errors(source):
             execute("ATTACH ? AS part", (f"{source.resolve().as_uri()}?mode=ro",))
         try:
             with self._transaction():
@@ -321,37 +282,30 @@ class Store:
             execute("DETACH part")
 
     def _copy_part(self) -> None:
-        """Copy what the attached store holds; one of an older version has less to give."""
         execute = self._open.execute
-        version = version_of(self._open, "part")
-        is_old = version < 2
-        samples = _SAMPLE.replace("stamp", "NULL") if is_old else _SAMPLE
-        rows = _ROW.replace("log_probabilities", "NULL") if version < 3 else _ROW
-        rows = rows.replace("weight", "NULL") if version < 4 else rows
-        execute("INSERT OR IGNORE INTO classes SELECT * FROM part.classes")
-        execute(_INSERT_SAMPLE.format(values=f"SELECT {samples} FROM part.samples WHERE true"))  # noqa: S608
-        execute(_INSERT_ROW.format(values=f"SELECT {rows} FROM part.rows WHERE true"))  # noqa: S608
-        execute(_INSERT_SESSIONS.format(rows="NULL" if is_old else "rows"))
-        if not is_old:
-            execute("INSERT OR IGNORE INTO remarks SELECT * FROM part.remarks")
-        if version >= 4:
-            execute("INSERT OR IGNORE INTO weights SELECT * FROM part.weights")
+        samples = f"SELECT dataset, sample, {names(SAMPLE_COLUMNS)} FROM part.samples WHERE true"  # noqa: S608
+        execute(_INSERT_SAMPLE.format(values=samples))
+        rows = f"SELECT cell, sample, {names(COLUMNS)} FROM part.rows WHERE true"  # noqa: S608
+        execute(_INSERT_ROW.format(values=rows))
+        execute(_INSERT_SESSIONS)
+        for table in ("classes", "notes", "lambdas"):
+            execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM part.{table}")  # noqa: S608
 
     def _check_agreement(self, source: Path) -> None:
-        for question in (_CONTRADICTION, _OTHER_PICTURE):
-            if found := self._open.execute(question).fetchone():
+        for query in (_CONTRADICTION, _OTHER_IMAGE):
+            if sample := self._open.execute(query).fetchone():
                 raise RunError(
-                    f"{source} and {self.path} contradict each other on sample {found[0]!r}: "
+                    f"{source} and {self.path} contradict each other on sample {sample[0]!r}: "
                     "they were computed on different machines or data; use one of them."
                 )
-        if version_of(self._open, "part") >= 4 and self._open.execute(_OTHER_WEIGHT).fetchone():
+        if self._open.execute(_OTHER_LAMBDA).fetchone():
             raise RunError(
-                f"{source} and {self.path} found different lambdas: they were computed on "
+                f"{source} and {self.path} selected different lambdas: they were computed on "
                 "different machines; use one of them."
             )
 
     def close(self) -> None:
-        """Note how long this session took, close the file and let go of the lock."""
+        """Record how long this session took, close the file and release the lock."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):  # a full disk must not hide the error that led here
@@ -361,7 +315,7 @@ class Store:
                         "UPDATE sessions SET seconds=?, encoded_images=?, rows=? WHERE id=?",
                         (seconds, self.encoded_images, self._rows, self._session),
                     )
-                # one plain file, easy to copy; refused while somebody reads, which does no harm
+                # one plain file, easy to copy; refused while another process reads: harmless
                 connection.execute("PRAGMA journal_mode=DELETE")
             connection.close()
         self._lock.release()
@@ -373,27 +327,64 @@ class Store:
         self.close()
 
 
-def _insert(statement: str, columns: int) -> str:
-    return statement.format(values=f"VALUES ({','.join('?' * columns)})")
+def _values(count: int) -> str:
+    return f"VALUES ({','.join('?' * count)})"
 
 
-def _answer_row(cell: Cell, sample: SampleInfo, *, answer: Answer) -> tuple[Any, ...]:
-    # nine digits give back every float32 exactly
-    top5 = "[" + ",".join(f"[{label},{p:.9g}]" for label, p in answer.top5) + "]"
+def _fields(row: Row) -> tuple[Any, ...]:
+    return tuple(getattr(row, column.name) for column in _MEASURED)
+
+
+def changed_image(dataset: str, sample: str) -> str:
     return (
-        cell.key,
-        sample.id,
-        "ok",
-        None,
-        sample.label,
-        answer.prediction,
-        answer.confidence,
-        answer.entropy,
-        answer.p_label,
-        answer.sum_squares,
-        top5,
-        answer.zero_shot_prediction,
-        answer.zero_shot_confidence,
-        answer.log_probabilities,
-        answer.weight,
+        f"{dataset}: the image {sample!r} changed since its rows were computed. Restore the old "
+        "image, use another --output, or --fresh to start a new run."
     )
+
+
+# The queries below serve connections for reading and for writing.
+
+
+def read_spec(connection: sqlite3.Connection) -> RunSpec | None:
+    """Return the configuration in a store, None in a new one."""
+    stored = connection.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
+    return None if stored is None else RunSpec.model_validate_json(stored[0])
+
+
+def read_samples(
+    connection: sqlite3.Connection, dataset: str, *, ids: Sequence[str] | None = None
+) -> dict[str, SampleRecord]:
+    """Return what a store holds about the samples of a data set, all or some, by id."""
+    chosen = "" if ids is None else f"AND sample IN ({','.join('?' * len(ids))})"
+    query = (
+        f"SELECT sample, {names(SAMPLE_COLUMNS)} FROM samples "  # noqa: S608
+        f"WHERE dataset = ? {chosen} ORDER BY sample"
+    )
+    rows = connection.execute(query, (dataset, *(ids or ())))
+    return {row[0]: SampleRecord(*row) for row in rows}
+
+
+def read_finished(connection: sqlite3.Connection, cell: Cell, ids: Sequence[str]) -> set[str]:
+    """Return which of some samples have a successful row of a cell."""
+    query = (
+        "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' "  # noqa: S608
+        f"AND sample IN ({','.join('?' * len(ids))})"
+    )
+    return {sample for (sample,) in connection.execute(query, (cell.key, *ids))}
+
+
+def read_sessions(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Return the sessions in a store; `seconds` and `rows` are None where one was killed."""
+    columns = ("started", "seconds", "encoded_images", "rows")
+    query = f"SELECT {', '.join(columns)}, environment FROM sessions ORDER BY id"  # noqa: S608
+    return [
+        {**dict(zip(columns, values, strict=True)), **json.loads(environment)}
+        for *values, environment in connection.execute(query)
+    ]
+
+
+def read_lambdas(connection: sqlite3.Connection, spec: RunSpec) -> dict[Cell, SelectedLambda]:
+    """Return the λ that were selected without labels, in the run's order."""
+    rows = connection.execute("SELECT cell, lambda, images FROM lambdas")
+    stored = {key: SelectedLambda(*values) for key, *values in rows}
+    return {cell: stored[cell.key] for cell in spec.cells() if cell.key in stored}

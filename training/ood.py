@@ -1,6 +1,6 @@
 """Fit and measure the rule that tells drawings from other images.
 
-    python -m training.familiarity --photographs FOLDER
+    python -m training.ood --photographs FOLDER
 
 Familiar are OpenMoji in all six presentations, in colour and as line art, and the ten styles that
 `pocket` was trained on. Unfamiliar are real photographs (`--photographs`, a folder of tar files),
@@ -29,7 +29,7 @@ from dtpt.clip.loading.build import load_model
 from dtpt.clip.model import Clip
 from dtpt.data.openmoji import PRESENTATIONS, load_openmoji
 from dtpt.images import open_image
-from dtpt.prediction.ood import Rule, picture_statistics
+from dtpt.prediction.ood import Rule, image_statistics
 from training.artwork import WORK, build, fetch, load, render
 
 OTHER_ICONS = ("streamline-emojis", "flat-color-icons", "fluent-color", "meteocons", "mdi", "logos")
@@ -61,7 +61,7 @@ def look(model: Clip, name: str, *, images: Iterable[Image.Image]) -> Kind:
     pixels = torch.from_numpy(np.stack([model.preprocessing.normalise(crop) for crop in crops]))
     features = torch.cat([model.encode_image(part) for part in torch.split(pixels, 64)])
     print(f"{name}: {len(crops)} images", flush=True)
-    return Kind(name, features.double().numpy(), np.stack([picture_statistics(c) for c in crops]))
+    return Kind(name, features.double().numpy(), np.stack([image_statistics(c) for c in crops]))
 
 
 def drawings(model: Clip) -> list[Kind]:
@@ -300,7 +300,7 @@ def main() -> None:
     print(json.dumps(measure(rule, [*measured, *other]), indent=1))
     for path in sorted(chosen.photographs.glob("*.tar")):
         print(path.stem, json.dumps(sense(model, path)))
-    target = chosen.output or Path(str(resources.files("dtpt"))) / "pocket" / "familiarity.json"
+    target = chosen.output or Path(str(resources.files("dtpt"))) / "pocket" / "ood.json"
     target.write_text(rule.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,11 +1,10 @@
-"""The cache of view features: what the image tower said, kept for every later run.
+"""The cache of view features: the image tower's output, kept for every later run.
 
 A *group* is one (model, precision, view recipe without the number of views, seed, device kind); it
 is a folder of shards. A shard is a safetensors file with the float32 (N, D) features of up to 64
-images under their image keys; on a CPU N views also serve those who need fewer. Its name is the
-sha256 of its content, so a shard that was damaged in any byte is noticed when it is read, thrown
-away and computed again. Shards are written atomically and never changed; when the cache outgrows
-its limit the least recently used ones go.
+images under their image keys. Its name is the sha256 of its content, so a shard that was damaged in
+any byte is noticed when it is read, removed and computed again. Shards are written atomically and
+never changed; when the cache outgrows its limit the least recently used ones are removed.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ import os
 import struct
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from safetensors.numpy import save as save_tensors
 from dtpt.errors import RunError, os_error
 from dtpt.files import write_atomically
 
-Features = npt.NDArray[np.float32]
+Array = npt.NDArray[np.float32]
 
 FOLDER_VARIABLE = "DTPT_CACHE"
 LIMIT_VARIABLE = "DTPT_CACHE_LIMIT"
@@ -67,25 +66,17 @@ def parse_size(text: str) -> int:
     try:
         return int(TypeAdapter(ByteSize).validate_python(text.strip()))
     except (ValidationError, OverflowError):
-        raise RunError(f"{text!r} is not a size; write for example 500MB or 20GB.") from None
+        raise RunError(f"Invalid size {text!r}. Use for example 500MB or 20GB.") from None
 
 
 @dataclass(frozen=True)
 class GroupKey:
-    """What the features of a group share.
+    """What the features of a group share."""
 
-    Attributes:
-        model: Fingerprint of the model.
-        views: Fingerprint of the view recipe without its count.
-        seed: Of the views.
-        device: Kind of device, with the number of threads where numbers depend on it.
-        precision: In which the image tower computes.
-    """
-
-    model: str
-    views: str
+    model: str  # fingerprint
+    views: str  # fingerprint of the recipe without its count
     seed: int
-    device: str = "cpu-1"
+    device: str = "cpu-1"  # with the number of threads where numbers depend on it
     precision: str = "float32"
 
     @property
@@ -105,25 +96,22 @@ class ShardFile:
 
 
 class FeatureCache:
-    """The features of one group; a cache that cannot be written is reported once and left.
+    """The features of one group; a cache that cannot be written is reported once and skipped.
 
     Args:
         key: What the features belong to.
-        folder: Of the whole cache; `cache_folder()` when not given.
-        limit: Bytes of the whole cache; `cache_limit()` when not given.
+        serves: (cached, wanted): whether the first views of more are the numbers of fewer.
     """
 
-    def __init__(
-        self, key: GroupKey, *, folder: Path | None = None, limit: int | None = None
-    ) -> None:
-        self.root = folder if folder is not None else cache_folder()
+    def __init__(self, key: GroupKey, *, serves: Callable[[int, int], bool]) -> None:
+        self.root = cache_folder()
         self.folder = self.root / key.folder
-        self.limit = cache_limit() if limit is None else limit
+        self.limit = cache_limit()
         self.damaged: list[Path] = []
-        self._cuts = key.device.startswith("cpu")  # where views are encoded in fixed batches
+        self._serves = serves
         self._writable = True
-        self._waiting: dict[str, Features] = {}
-        self._loaded: OrderedDict[Path, dict[str, Features]] = OrderedDict()
+        self._waiting: dict[str, Array] = {}
+        self._loaded: OrderedDict[Path, dict[str, Array]] = OrderedDict()
         self._index: dict[str, tuple[Path, int]] = {}  # image key -> shard, number of views
         for path in self._shards():
             for name, views in _contents(path).items():
@@ -137,24 +125,24 @@ class FeatureCache:
         if views >= self._index.get(image_key, (path, 0))[1]:
             self._index[image_key] = (path, views)
 
-    def get(self, image_key: str, *, views: int) -> Features | None:
+    def get(self, image_key: str, *, views: int) -> Array | None:
         """Return the (views, D) features of an image, None when they must be computed."""
         waiting = self._waiting.get(image_key)
-        if waiting is not None and self._serves(len(waiting), views):
+        if waiting is not None and self._is_enough(len(waiting), views):
             return waiting[:views]
         path, there = self._index.get(image_key, (None, 0))
-        if path is None or not self._serves(there, views):
+        if path is None or not self._is_enough(there, views):
             return None
         if path not in self._loaded:
             self._load(path)
-        found = self._loaded.get(path, {}).get(image_key)
-        if found is None or len(found) < views:
+        features = self._loaded.get(path, {}).get(image_key)
+        if features is None or len(features) < views:
             return None
         self._loaded.move_to_end(path)
-        return found[:views]
+        return features[:views]
 
-    def _serves(self, there: int, wanted: int) -> bool:
-        return there == wanted or (self._cuts and serves(there, wanted))
+    def _is_enough(self, there: int, wanted: int) -> bool:
+        return there == wanted or (there > wanted and self._serves(there, wanted))
 
     def _load(self, path: Path) -> None:
         tensors = read_shard(path)
@@ -168,13 +156,13 @@ class FeatureCache:
 
     def _forget(self, path: Path) -> None:
         """Drop a shard that is damaged or gone; its images are computed again."""
-        self._index = {name: place for name, place in self._index.items() if place[0] != path}
+        self._index = {name: entry for name, entry in self._index.items() if entry[0] != path}
         if path.exists():
             self.damaged.append(path)
             log.warning("The feature cache's %s is damaged and is computed again.", path)
             _remove(path)
 
-    def put(self, image_key: str, features: Features) -> None:
+    def put(self, image_key: str, features: Array) -> None:
         """Keep the features of an image; they are written when a shard is full."""
         if not self._writable or self.limit == 0:
             return
@@ -201,21 +189,7 @@ class FeatureCache:
         self._waiting = {}
 
 
-def serves(there: int, wanted: int) -> bool:
-    """Tell whether the first ones of more views are the numbers that fewer would have given.
-
-    A CPU encodes views in batches that end at 1, 8, 16, 32, 48, ... (`Clip.encode_views`); only
-    there they are cut.
-
-    Example:
-        >>> serves(64, 16), serves(64, 20), serves(16, 64)
-        (True, False, False)
-    """
-    is_border = wanted in (1, 8) or wanted % 16 == 0
-    return there == wanted or (there > wanted and is_border)
-
-
-def read_shard(path: Path) -> dict[str, Features] | None:
+def read_shard(path: Path) -> dict[str, Array] | None:
     """Return the verified content of a shard, None when it is damaged or gone."""
     try:
         data = path.read_bytes()
@@ -285,7 +259,7 @@ def _remove_leftovers(root: Path) -> None:
 
 
 def verify(root: Path) -> Iterator[tuple[ShardFile, bool]]:
-    """Yield every shard with whether its content is what its name promises."""
+    """Yield every shard with whether its content matches its name."""
     for shard in list_shards(root):
         yield shard, read_shard(shard.path) is not None
 

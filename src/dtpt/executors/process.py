@@ -1,10 +1,8 @@
-"""Companions: Python processes of our own that run one function, connected to us by a pipe.
+"""Worker processes: Python processes that run one function, connected to this one by a pipe.
 
 They are started as programs, not by `multiprocessing`: nothing of the caller's script is imported
-in them, so a script needs no `if __name__ == "__main__"`, and a process may start others. When we
-die, however that happens, the pipe closes and the companion ends; nothing is left behind.
-
-This module imports neither NumPy nor torch.
+in them, so a script needs no `if __name__ == "__main__"`, and a worker may start others. When the
+parent dies, however that happens, the pipe closes and the worker ends; nothing is left behind.
 """
 
 import os
@@ -20,48 +18,45 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-CAN_START = os.name == "posix" and bool(sys.executable)
-"""Whether companions can be started here; elsewhere all work is done in one process."""
+CAN_START = os.name == "posix" and bool(sys.executable)  # elsewhere all work is done in one process
 
 
 @dataclass(frozen=True)
-class Companion:
+class WorkerProcess:
     """A process and our end of the pipe to it."""
 
     process: "subprocess.Popen[bytes]"
     pipe: "Connection[Any, Any]"
 
-    def describe_end(self) -> str:
-        """Say how the process ended, which it has or is about to."""
+    def exit_reason(self) -> str:
+        """Describe how the process ended, which it has or is about to."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1.0)
         code = self.process.returncode
-        if code is not None and code < 0:
-            return f"killed by signal {-code}"
-        return f"exit code {code}"
+        return f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
 def start(
     target: str, *, files: Sequence[int] = (), environment: Mapping[str, str] | None = None
-) -> Companion:
+) -> WorkerProcess:
     """Start a process that calls `target` ("module:function") with its end of a pipe.
 
     Args:
-        target: The function; it is called with a `Connection` and ends when that is closed.
+        target: Called with a `Connection`; it ends when that is closed.
         files: File descriptors that the process inherits under the same numbers.
         environment: Variables that differ from ours.
 
     Raises:
-        OSError: The system does not start another process.
+        OSError: The operating system does not start another process.
     """
     ours, theirs = Pipe()
     code = (
-        f"import sys; sys.path[:] = {sys.path!r}; from dtpt.processes import run; "
+        f"import sys; sys.path[:] = {sys.path!r}; from dtpt.executors.process import run; "
         f"run({theirs.fileno()}, {target!r})"
     )
     flags = [f"-W{option}" for option in sys.warnoptions]
     try:
-        with _without_interrupts():
+        with _interrupts_blocked():
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
                 [sys.executable, *flags, "-c", code],
                 pass_fds=(theirs.fileno(), *files),
@@ -73,30 +68,27 @@ def start(
         ours.close()
         raise
     finally:
-        theirs.close()  # then a dead companion, or our death, closes the pipe
-    return Companion(process, ours)
+        theirs.close()  # then a dead worker, or our death, closes the pipe
+    return WorkerProcess(process, ours)
 
 
-def stop(companions: Iterable[Companion], seconds: float = 0.0) -> None:
-    """Close the pipes, on which the processes end; those that do not end in time are killed."""
-    ending = list(companions)
-    for companion in ending:
-        companion.pipe.close()
+def stop(processes: Iterable[WorkerProcess], seconds: float = 0.0) -> None:
+    """Close the pipes, on which the processes end; kill those that do not end in time."""
+    ending = list(processes)
+    for worker in ending:
+        worker.pipe.close()
     deadline = time.monotonic() + seconds
-    for companion in ending:
+    for worker in ending:
         try:
-            companion.process.wait(max(deadline - time.monotonic(), 0.0))
+            worker.process.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
-            companion.process.kill()
-            companion.process.wait()
+            worker.process.kill()
+            worker.process.wait()
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Let a process start with interrupts blocked: terminals and Slurm send them to all processes.
-
-    In this process an interrupt that arrives meanwhile is only delayed.
-    """
+def _interrupts_blocked() -> Iterator[None]:
+    # terminals and Slurm send interrupts to all processes; here one that arrives is only delayed
     before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         yield
@@ -105,8 +97,8 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def run(descriptor: int, target: str) -> None:
-    """Run in a companion: call the function until the pipe is closed."""
-    for number in INTERRUPTS:  # who started us answers them and then closes the pipe
+    """Run in the worker process: call the function until the pipe is closed."""
+    for number in INTERRUPTS:  # the parent handles them and then closes the pipe
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     module, _, name = target.partition(":")

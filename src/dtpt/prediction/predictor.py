@@ -1,0 +1,155 @@
+"""The one predictor: model, class prompts, view recipe and settings.
+
+`Classifier`, the workers of a run, the web service and the analyses are thin layers over it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dtpt.calibration import Setup
+from dtpt.clip.model import Clip
+from dtpt.clip.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
+from dtpt.methods import ResolvedMethod
+from dtpt.methods.tpt import select_confident
+from dtpt.methods.zero_shot import class_logits
+from dtpt.prediction.ood import ood_warning
+from dtpt.prediction.prediction import Prediction
+from dtpt.prediction.rendering import Pixels, render
+from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
+from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
+from dtpt.views import ViewRecipe
+
+IMAGES_FOR_LAMBDA = 32  # from which a λ is selected without labels
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Rendered:
+    """A decoded image and its views (N, 3, S, S), the original first."""
+
+    image: Image.Image
+    pixels: Pixels
+
+
+class Predictor:
+    """Predicts images of one class list with one model; holds no state from image to image.
+
+    Args:
+        model: A CLIP.
+        classes: Class names.
+        template: Prompt with {} for the class name.
+        context: (n, W) initial context instead of the template's words.
+        recipe: How views are made.
+        settings: Optimiser and selection of confident views.
+        text_features: (C, D) at the initial context, when they are known; else computed.
+        budget_bytes: Memory for the kept graph of the text features.
+    """
+
+    def __init__(
+        self,
+        model: Clip,
+        classes: Sequence[str],
+        *,
+        template: str = DEFAULT_TEMPLATE,
+        context: Tensor | None = None,
+        recipe: ViewRecipe | None = None,
+        settings: TuningSettings | None = None,
+        text_features: Tensor | None = None,
+        budget_bytes: int = DEFAULT_BUDGET_BYTES,
+    ) -> None:
+        self.model = model
+        self.classes = tuple(classes)
+        self.recipe = recipe or ViewRecipe()
+        self.prompts = PromptSet.build(model, self.classes, template=template, context=context)
+        self.context = context
+        self.tuner = Tuner(
+            model,
+            self.prompts,
+            settings=settings,
+            text_features=text_features,
+            budget_bytes=budget_bytes,
+        )
+
+    def recipe_for(self, methods: Iterable[ResolvedMethod]) -> ViewRecipe:
+        """Return the recipe with as many views as some methods use: all, or the original alone."""
+        count = views_needed(methods, self.recipe.count)
+        return self.recipe.model_copy(update={"count": count})
+
+    def render(
+        self,
+        image: Image.Image,
+        *,
+        methods: Iterable[ResolvedMethod],
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Rendered:
+        """Make the views that some methods use."""
+        pixels = render(
+            image,
+            recipe=self.recipe_for(methods),
+            seed=seed,
+            preprocessing=self.model.preprocessing,
+            progress=progress,
+        )
+        return Rendered(image, pixels)
+
+    def features(self, rendered: Rendered, *, progress: Progress | None = None) -> Tensor:
+        """Encode the views: (N, D) unit vectors, row 0 the original view."""
+        return self.model.encode_views(torch.from_numpy(rendered.pixels), progress=progress)
+
+    def answer(self, features: Tensor, methods: Sequence[ResolvedMethod]) -> list[Outcome]:
+        """Run methods on the view features (N, D) of one image."""
+        return self.tuner.predict(features, methods)
+
+    def answer_many(
+        self, features: Sequence[Tensor], methods: Sequence[ResolvedMethod]
+    ) -> list[list[Outcome]]:
+        """Run methods on several images; more than one share forward passes of the text tower."""
+        if len(features) == 1:
+            return [self.answer(features[0], methods)]
+        return self.tuner.predict_many(features, methods)
+
+    def prediction(self, outcome: Outcome) -> Prediction:
+        """Read an outcome at its maximum, with the zero-shot prediction beside it."""
+        zero_shot = torch.softmax(outcome.zero_shot_logits, dim=-1)
+        return Prediction.read(
+            outcome.probabilities,
+            self.classes,
+            method=outcome.method.name,
+            lambda_=outcome.lambda_,
+            without_tuning=Prediction.read(zero_shot, self.classes),
+        )
+
+    def view_logits(self, features: Tensor) -> Tensor:
+        """Return the zero-shot logits (N, C) of every view (N, D)."""
+        text = self.tuner.initial_text_features
+        return class_logits(features.to(text), text, logit_scale=self.tuner.logit_scale)
+
+    def confident_views(self, logits: Tensor) -> list[int]:
+        """Return which views (N, C) are tuned on, by falling confidence."""
+        return [int(view) for view in select_confident(logits, self.tuner.settings.rho)]
+
+    def ood_warning(self, image: Image.Image, features: Tensor) -> str | None:
+        """Warn about an image that differs from what the model was trained on."""
+        return ood_warning(self.model, features[0], image=image)
+
+    def setup(self, method: ResolvedMethod, lambda_: float | None, *, model: str = "") -> Setup:
+        """Return everything that decides a probability: what a calibration is valid for."""
+        return Setup(
+            model=model,
+            fingerprint=self.model.fingerprint,
+            precision=self.model.precision,
+            method=method.name,
+            lambda_=lambda_,
+            learning_rate=method.learning_rate,
+            template=self.prompts.template,
+            context=None if self.context is None else context_digest(self.context),
+            classes=self.prompts.names,
+            views=self.recipe.model_dump(mode="json"),
+            tuning=self.tuner.settings.model_dump(mode="json"),
+        )

@@ -1,0 +1,192 @@
+"""Rendering: decode an image and make its views, here or in processes beside the image encoder.
+
+The processes write views into a block of shared memory that has no name, so nothing is left behind
+when the main process is killed. The block also bounds memory: no image is decoded before there is a
+slot for its views. This module never imports torch, so that the processes start fast.
+"""
+
+import mmap
+import os
+import tempfile
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtpt.errors import ImageError
+from dtpt.executors.pool import (
+    Announce,
+    Event,
+    Executor,
+    Failed,
+    FunctionWorker,
+    InlineExecutor,
+    ProcessExecutor,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from PIL import Image
+
+    from dtpt.clip.preprocess import Preprocess
+    from dtpt.data.dataset import ImageRef
+    from dtpt.views import ViewRecipe
+
+Pixels = npt.NDArray[np.float32]
+SLOTS_PER_PROCESS = 2  # while the views in one are encoded, the next ones are made in the other
+
+
+def render(
+    image: "Image.Image",
+    *,
+    recipe: "ViewRecipe",
+    seed: int,
+    preprocessing: "Preprocess",
+    out: Pixels | None = None,
+    progress: "Callable[[int, int], None] | None" = None,
+) -> Pixels:
+    """Make the views (N, 3, S, S) of a decoded image; they depend on pixels, recipe and seed."""
+    from dtpt.images import pixel_digest
+    from dtpt.views import make_views
+
+    return make_views(
+        image,
+        recipe=recipe,
+        seed=seed,
+        image_id=pixel_digest(image),
+        preprocessing=preprocessing,
+        out=out,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class RenderTask:
+    image: "ImageRef"
+    seed: int
+    recipe: "ViewRecipe"
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Shared memory of some slots, each with room for the views of one image."""
+
+    descriptor: int
+    shape: tuple[int, ...]  # (slots, N, 3, S, S)
+
+    @classmethod
+    def allocate(cls, shape: tuple[int, ...]) -> "_Memory":
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("dtpt-views")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, 4 * int(np.prod(shape)))
+        return cls(descriptor, shape)
+
+    def array(self) -> Pixels:
+        memory = mmap.mmap(self.descriptor, 4 * int(np.prod(self.shape)))
+        return np.frombuffer(memory, dtype=np.float32).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class _RenderFactory:
+    preprocessing: "Preprocess"
+    memory: _Memory | None = None
+
+    def __call__(self, announce: Announce) -> FunctionWorker:
+        slots = None if self.memory is None else self.memory.array()
+
+        def run(task: RenderTask) -> Any:
+            out = None if slots is None else slots[task.slot, : task.recipe.count]
+            try:
+                pixels = render(
+                    task.image.open(),
+                    recipe=task.recipe,
+                    seed=task.seed,
+                    preprocessing=self.preprocessing,
+                    out=out,
+                )
+            except ImageError as error:
+                return str(error) or "unreadable"
+            return pixels if out is None else None  # shared memory needs no transfer
+
+        return FunctionWorker(run, announce, name=lambda task: str(task.image))
+
+
+class Renderer:
+    """Renders images while it has room and returns their views, in any order.
+
+    Args:
+        preprocessing: Size and normalisation of the views.
+        processes: How many render beside this one; 0 renders here, one image at a time.
+        views: Largest number of views of an image.
+    """
+
+    def __init__(self, preprocessing: "Preprocess", processes: int, *, views: int) -> None:
+        self._tasks: dict[int, tuple[Any, RenderTask]] = {}
+        self._events: deque[Event] = deque()
+        self._free = list(range(max(processes * SLOTS_PER_PROCESS, 1)))
+        self._held: int | None = None
+        self._memory: _Memory | None = None
+        self._slots: Pixels | None = None
+        self._executor: Executor
+        if processes == 0:
+            self._executor = InlineExecutor(_RenderFactory(preprocessing))
+            return
+        shape = (len(self._free), views, 3, preprocessing.size, preprocessing.size)
+        self._memory = _Memory.allocate(shape)
+        self._slots = self._memory.array()
+        self._executor = ProcessExecutor(
+            _RenderFactory(preprocessing, self._memory),
+            processes,
+            depth=SLOTS_PER_PROCESS,
+            files=(self._memory.descriptor,),
+            remedy="use fewer --view-workers",
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return bool(self._free)
+
+    @property
+    def pending(self) -> int:
+        return len(self._tasks)
+
+    def submit(self, ticket: Any, image: "ImageRef", *, seed: int, recipe: "ViewRecipe") -> None:
+        task = RenderTask(image, seed, recipe, slot=self._free.pop())
+        self._tasks[self._executor.submit(task)] = (ticket, task)
+
+    def release(self) -> None:
+        """Let the slot of the views collected last be used again."""
+        if self._held is not None:
+            self._free.append(self._held)
+            self._held = None
+
+    def collect(self) -> tuple[Any, Pixels | str]:
+        """Return a ticket with its views, or with why the image cannot be read.
+
+        The views stay valid until `release` or the next call.
+        """
+        self.release()
+        while not self._events:
+            self._events.extend(self._executor.collect())
+        event = self._events.popleft()
+        ticket, task = self._tasks.pop(event.task_id)
+        self._held = task.slot
+        if isinstance(event, Failed):
+            return ticket, event.reason
+        if isinstance(event.result, str) or self._slots is None:
+            return ticket, event.result
+        return ticket, self._slots[task.slot, : task.recipe.count]
+
+    def close(self) -> None:
+        self._executor.close()
+        self._tasks.clear()
+        if self._memory is not None:
+            os.close(self._memory.descriptor)
+            self._memory = None

@@ -1,0 +1,481 @@
+"""A run from options to stored rows; the same call again resumes.
+
+Every step can be interrupted: a row is in the store when its image is done, and whatever is not in
+the store is computed by the next run of the same command. torch is not imported here before the
+worker processes, which need it too, have been started.
+"""
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dtpt.errors import OptionError, RunError, short_repr
+from dtpt.executors.pool import InlineExecutor, ProcessExecutor, is_shippable, warm_up
+from dtpt.executors.process import CAN_START, WorkerProcess, stop
+from dtpt.files import AnyPath, as_path, printable
+from dtpt.machine import describe_machine, package_version, usable_cores
+from dtpt.methods import ResolvedMethod, expand_views, parse_label, resolve_method
+from dtpt.options import EvalOptions
+from dtpt.runs.plan import Plan
+from dtpt.runs.progress import Reporter, make_reporter
+from dtpt.runs.reading import Run, open_run, session_notes
+from dtpt.runs.resources import FEW_IMAGES, Resources, choose_resources, describe_work, this_machine
+from dtpt.runs.schema import archive
+from dtpt.runs.shards import Shard, find_shard
+from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
+from dtpt.runs.store import Store
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
+    from dtpt.data.dataset import Dataset, Sample
+    from dtpt.executors.pool import Executor
+    from dtpt.runs.resources import Work
+    from dtpt.runs.worker import EvaluatedSet, WorkerSpec
+
+MOST_WARM = 4
+ORDER = "given"  # of the images, for methods that carry state
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a run needs, resolved and checked before any work."""
+
+    model: "Clip"
+    spec: RunSpec
+    worker: "WorkerSpec"
+    datasets: "tuple[Dataset, ...]"  # after the limit
+    examples: "tuple[tuple[Sample, ...], ...]"  # by data set: images on which λ are selected
+    is_shippable: bool = True  # other processes can load the same model, methods and images
+
+    def work(self, images: int) -> "Work":
+        """Estimate memory and time of evaluating some images."""
+        from dtpt.tuning import views_needed
+
+        entries = self.worker.datasets
+        return describe_work(
+            self.model,
+            images=images,
+            views=max(views_needed(entry.methods, entry.recipe.count) for entry in entries),
+            classes=max(len(entry.classes) for entry in entries),
+            is_shippable=self.is_shippable,
+        )
+
+    def resources(self, options: EvalOptions, *, images: int) -> Resources:
+        """Choose workers, threads and view workers for what is left to do."""
+        return choose_resources(
+            this_machine(self.model.device.type),
+            self.work(images),
+            workers=options.workers,
+            view_workers=options.view_workers,
+            threads=options.threads,
+        )
+
+    def with_resources(self, resources: Resources) -> "WorkerSpec":
+        return replace(self.worker, threads=resources.threads, view_workers=resources.view_workers)
+
+
+def evaluate(
+    dataset: "str | Dataset | Sequence[str] | Sequence[Dataset]",
+    *,
+    model: "str | Clip" = "pocket",
+    **options: object,
+) -> Run:
+    """Evaluate methods on data sets and return the stored run; the same call again resumes.
+
+    Args:
+        dataset: Names, or data sets in memory.
+        model: A name, or a model in memory.
+        **options: The options of `dtpt eval`, as `EvalOptions` describes them.
+
+    Raises:
+        OptionError: An option is unknown, or its value is invalid.
+        RunError: The folder holds another run, or too many images cannot be read.
+
+    Example:
+        >>> run = evaluate("openmoji/food-drink", limit=4, method="zero-shot", quiet=True)
+        >>> len(run.records()), sorted(run.records()[0])[:3]
+        (4, ['confidence', 'correct', 'dataset'])
+    """
+    datasets, own = _datasets_in_memory(dataset), None if isinstance(model, str) else model
+    names = dataset if datasets is None else tuple(each.name for each in datasets)
+    name = model if isinstance(model, str) else _checked_clip(model).name or "model"
+    chosen = EvalOptions.parse({**options, "dataset": names, "model": name})
+    return run_options(chosen, model=own, datasets=datasets)
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature of `evaluate` with every option, for `help` and notebooks."""
+    first, model, _ = inspect.signature(evaluate).parameters.values()
+    rest = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation
+        )
+        for name, f in EvalOptions.model_fields.items()
+        if name not in ("dataset", "model")
+    ]
+    return inspect.Signature([first, model, *rest], return_annotation=Run)
+
+
+evaluate.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+def load_run(path: AnyPath) -> Run:
+    """Open a stored run to read it; `Run.records()` and `Run.to_pandas()` give its rows.
+
+    Args:
+        path: The folder that `evaluate` or `dtpt eval` wrote, or one SQLite file of it.
+
+    Raises:
+        RunError: There is none, it is damaged, or it is still in shards.
+
+    Example:
+        >>> made = evaluate(
+        ...     "openmoji/food-drink", limit=4, method="zero-shot", output="food", quiet=True
+        ... )
+        >>> load_run("food").is_complete
+        True
+    """
+    return open_run(as_path(path, "run"))
+
+
+def run_options(
+    options: EvalOptions,
+    *,
+    model: "Clip | None" = None,
+    datasets: "Sequence[Dataset] | None" = None,
+    reporter: Reporter | None = None,
+) -> Run:
+    """Evaluate what options describe and return the stored run.
+
+    Args:
+        options: What to run and where to store it.
+        model: Used instead of loading `options.model`.
+        datasets: Used instead of loading `options.dataset`.
+        reporter: Told about the progress; by default chosen for stderr.
+
+    Raises:
+        RunError: The folder holds another configuration, too many images fail, or the disk is
+            full. What was finished is stored.
+    """
+    shard = find_shard(options.shard)
+    path = options.output / shard.file_name
+    in_memory = model is not None or datasets is not None  # and in no other process
+    threads = {"OMP_NUM_THREADS": str(options.threads or 1)}
+    warm = 0 if in_memory else _warm_workers(options)
+    with warm_up(warm, module="dtpt.runs.worker", environment=threads) as processes:
+        prepared = prepare(options, model=model, datasets=datasets)
+        if prepared.spec.order is not None and shard.count > 1:
+            raise RunError("Methods that carry state from image to image cannot run in shards.")
+        if options.fresh:
+            archive(path)
+        with Store(path, prepared.spec, shard=str(shard)) as store:
+            shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
+            session = _Session(store, prepared, options=options, shard=shard, reporter=shown)
+            try:
+                session.fill(processes)
+            finally:
+                shown.close()
+    return open_run(path)
+
+
+def _warm_workers(options: EvalOptions) -> int:
+    """Guess how many processes will be needed, before anything is loaded; too many do no harm."""
+    is_small = options.limit is not None and options.limit * len(options.dataset) < FEW_IMAGES
+    if options.executor != "local" or not CAN_START or is_small:
+        return 0
+    if options.device not in ("auto", "cpu"):
+        return 0
+    count = options.workers
+    if count == "auto":
+        count = usable_cores() // (options.threads or 1) if options.view_workers == "auto" else 1
+    return min(count, MOST_WARM) if count > 1 else 0
+
+
+@dataclass(frozen=True)
+class _Session:
+    """One process's work on a run."""
+
+    store: Store
+    prepared: Prepared
+    options: EvalOptions
+    shard: Shard
+    reporter: Reporter
+
+    def fill(self, warm: list[WorkerProcess]) -> None:
+        """Bring everything that is missing into the store."""
+        from dtpt.runs.schedule import Scheduler
+
+        self._record_notes()
+        with ExitStack() as stack:
+            plan = stack.enter_context(Plan(self.prepared, store=self.store, shard=self.shard))
+            resources = Resources(
+                0, self.options.threads or 1, 0
+            )  # nodes of a cluster choose theirs
+            if self.options.executor == "local":
+                resources = self.prepared.resources(self.options, images=plan.missing)
+            session = self._describe(resources)
+            if plan.missing:
+                for text in session_notes([*self.store.sessions(), session]):
+                    self.reporter.note(text)
+            self.store.begin_session(session)
+            if not plan.missing:
+                return
+            executor = self._open_executor(stack, resources, warm=warm, images=plan.missing)
+            stack.callback(executor.close)
+            Scheduler(
+                plan,
+                executor,
+                prepared=self.prepared,
+                store=self.store,
+                reporter=self.reporter,
+                max_failures=self.options.max_failures,
+            ).run()
+
+    def _open_executor(
+        self,
+        stack: ExitStack,
+        resources: Resources,
+        *,
+        warm: list[WorkerProcess],
+        images: int,
+    ) -> "Executor":
+        from dtpt.runs.worker import RunWorker, torch_threads
+
+        if self.options.executor != "local":
+            from dtpt.runs.cluster import open_cluster
+
+            return open_cluster(
+                stack,
+                self.prepared,
+                options=self.options,
+                images=images,
+                reporter=self.reporter,
+                record=self._record_node,
+            )
+        spec = self.prepared.with_resources(resources)
+        count = resources.workers if resources.workers > 1 else 0
+        stop(warm[count:])
+        taken = warm[:count]
+        warm.clear()  # they belong to the executor now
+        if count:
+            return ProcessExecutor(
+                spec,
+                count,
+                depth=spec.depth,
+                warm=taken,
+                environment={"OMP_NUM_THREADS": str(spec.threads)},
+                remedy="finished images are kept: run the same command with fewer --workers",
+            )
+        stack.enter_context(torch_threads(resources.threads))
+        factory = partial(RunWorker, spec, model=self.prepared.model)
+        return InlineExecutor(factory, depth=spec.depth)
+
+    def _record_notes(self) -> None:
+        """Store class names, and print and store the notes of model and data sets."""
+        model = self.prepared.model
+        self.store.write_notes("", model.notes)
+        for text in model.notes:
+            self.reporter.note(text)
+        for dataset in self.prepared.datasets:
+            self.store.write_classes(dataset.name, dataset.classes)
+            self.store.write_notes(dataset.name, dataset.notes)
+            for text in dataset.notes:
+                self.reporter.note(f"{dataset.name}: {text}")
+
+    def _record_node(self, description: Mapping[str, object]) -> None:
+        """Store that a node works on the run; note one of another kind than the others."""
+        before = session_notes(self.store.sessions())
+        self.store.add_node(description)
+        for text in session_notes(self.store.sessions()):
+            if text not in before:
+                self.reporter.note(text)
+
+    def _describe(self, resources: Resources) -> dict[str, object]:
+        options = self.options
+        return {
+            "environment": {
+                **describe_machine(),
+                "device": _device_name(self.prepared.model),
+                "threads": resources.threads,
+            },
+            "shard": str(self.shard),
+            "executor": options.executor.partition("=")[0],
+            "workers": resources.workers,
+            "view_workers": resources.view_workers,
+            "data_root": printable(options.data_root) if options.data_root else None,
+            "command": [printable(word) for word in sys.argv],
+        }
+
+
+def _device_name(model: "Clip") -> str:
+    import torch
+
+    if model.device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(model.device)})"
+    return model.device.type
+
+
+def prepare(
+    options: EvalOptions,
+    *,
+    model: "Clip | None" = None,
+    datasets: "Sequence[Dataset] | None" = None,
+) -> Prepared:
+    """Resolve names, load the model and list the data sets."""
+    from dtpt.clip.prompts import context_digest, load_context, placeholder_template
+    from dtpt.runs.worker import WorkerSpec
+
+    full = list(datasets) if datasets is not None else _load_datasets(options)
+    entries = tuple(_evaluated_set(dataset, options) for dataset in full)  # before weights load
+    loaded = model if model is not None else _load_model(options)
+    if not loaded.fingerprint:
+        raise RunError("The model has no fingerprint, so its results could not be identified.")
+    context = load_context(options.context) if options.context else None
+    limited = tuple(d if options.limit is None else d.limited(options.limit) for d in full)
+    worker = WorkerSpec(
+        model=options.model,
+        fingerprint=loaded.fingerprint,
+        device=str(loaded.device),
+        activation=options.activation,
+        precision=options.precision,
+        threads=options.threads or 1,
+        template=options.template if context is None else placeholder_template(len(context)),
+        context=None if context is None else context.detach().cpu().numpy(),
+        settings=options.tuning,
+        datasets=entries,
+        cache=options.cache,
+        keep=options.keep,
+        batch=options.batch,
+    )
+    described = zip(entries, full, limited, strict=True)
+    spec = RunSpec(
+        model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
+        datasets=tuple(_describe(*each, options=options) for each in described),
+        seeds=options.seed,
+        template=worker.template,
+        context=None if context is None else context_digest(context),
+        tuning=options.tuning.model_dump(mode="json"),
+        precision=loaded.precision,
+        batch=options.batch,
+        order=ORDER if any(_has_state(entry.methods) for entry in entries) else None,
+        code_version=package_version("dtpt"),
+    )
+    in_memory = model is not None or datasets is not None
+    return Prepared(
+        loaded,
+        spec,
+        worker,
+        limited,
+        examples=tuple(_examples(*pair) for pair in zip(full, entries, strict=True)),
+        is_shippable=not in_memory and is_shippable([entry.methods for entry in entries]),
+    )
+
+
+def _has_state(methods: Sequence[ResolvedMethod]) -> bool:
+    return any(method.method.is_stateful for method in methods)
+
+
+def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]":
+    """Return the images on which λ are selected: chosen by their ids from the whole set."""
+    from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA
+
+    if not any(method.needs_lambda_search for method in entry.methods):
+        return ()
+    return tuple(dataset.limited(IMAGES_FOR_LAMBDA).samples)
+
+
+def _load_datasets(options: EvalOptions) -> "list[Dataset]":
+    from dtpt.data.loading import expand_names, load_dataset
+
+    return [
+        load_dataset(
+            name,
+            data_root=options.data_root,
+            presentation=options.presentation,
+            partial=options.partial,
+        )
+        for name in expand_names(options.dataset)
+    ]
+
+
+def _load_model(options: EvalOptions) -> "Clip":
+    from dtpt.clip.loading import load_model
+
+    return load_model(
+        options.model,
+        device=options.device,
+        activation=options.activation,
+        precision=options.precision,
+    )
+
+
+def _evaluated_set(dataset: "Dataset", options: EvalOptions) -> "EvaluatedSet":
+    from dtpt.runs.worker import EvaluatedSet
+    from dtpt.views import ViewRecipe
+
+    return EvaluatedSet(
+        dataset.name,
+        dataset.classes,
+        expand_methods(options.method, options.lambda_, protocol=dataset.protocol),
+        ViewRecipe(count=options.views, augmix=dataset.augmix),
+    )
+
+
+def expand_methods(
+    names: Sequence[str], lambdas: Sequence[float], *, protocol: str
+) -> tuple[ResolvedMethod, ...]:
+    """Resolve method names; `lambdas` apply, in all combinations, to those that take one.
+
+    A name with its own `@lambda` keeps it, and a method without regulariser has none. `+views=auto`
+    is expanded to all fractions.
+    """
+    methods: dict[str, ResolvedMethod] = {}
+    for name in (expanded for written in names for expanded in expand_views(written)):
+        resolved = resolve_method(name, protocol=protocol)
+        is_swept = lambdas and resolved.lambda_ is not None and not parse_label(name).rule
+        for value in lambdas if is_swept else (resolved.lambda_,):
+            method = replace(resolved, lambda_=value)
+            methods.setdefault(method.label, method)
+    return tuple(methods.values())
+
+
+def _describe(
+    entry: "EvaluatedSet", full: "Dataset", limited: "Dataset", *, options: EvalOptions
+) -> DatasetSpec:
+    return DatasetSpec(
+        name=full.name,
+        fingerprint=full.fingerprint,
+        classes=len(full.classes),
+        samples=len(limited),
+        whole=full.whole if full.whole is not None else len(full),
+        family=full.family,
+        presentation=options.presentation,
+        limit=options.limit,
+        methods=tuple(MethodSpec(name=m.name, lambda_=m.lambda_) for m in entry.methods),
+        views=entry.recipe.model_dump(mode="json"),
+    )
+
+
+def _datasets_in_memory(dataset: object) -> "list[Dataset] | None":
+    """Return data sets that are in memory; None where names are given."""
+    from dtpt.data.dataset import Dataset
+
+    several = [dataset] if isinstance(dataset, Dataset) else dataset
+    if not isinstance(several, list | tuple):
+        return None
+    objects = [each for each in several if isinstance(each, Dataset)]
+    if objects and len(objects) < len(several):
+        raise OptionError("dataset mixes names and data sets; pass one kind.")
+    return objects or None
+
+
+def _checked_clip(model: Any) -> "Clip":
+    from dtpt.clip.model import Clip
+
+    if not isinstance(model, Clip):
+        raise OptionError(f"model must be a name or come from load_model, not {short_repr(model)}.")
+    return model

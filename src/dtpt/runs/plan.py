@@ -1,0 +1,157 @@
+"""What a run still lacks, read piece by piece, so that memory does not grow with the data set."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Self
+
+from dtpt.data.dataset import Sample
+from dtpt.errors import ImageError, RunError
+from dtpt.runs.reading import Run
+from dtpt.runs.shards import Shard, other_stores
+from dtpt.runs.spec import Cell
+from dtpt.runs.store import Store, changed_image
+
+if TYPE_CHECKING:
+    from dtpt.runs.evaluation import Prepared
+
+SAMPLES_PER_QUERY = 500
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One data set under one seed: all stateless methods, or one that carries state."""
+
+    dataset: int
+    seed: int
+    title: str
+    methods: tuple[int, ...]  # indices into the data set's methods
+    cells: tuple[Cell, ...]  # in the order of `methods`
+    total: int  # images of this shard
+    done: int  # those that have a row in every cell
+    is_stream: bool = False
+
+    @property
+    def missing(self) -> int:
+        return self.total - self.done
+
+
+class Plan:
+    """What is missing in a store; rows that another division into shards finished count.
+
+    Args:
+        prepared: What the run is.
+        store: Where its rows are.
+        shard: The images to evaluate here.
+
+    Raises:
+        RunError: An image that has rows has changed since.
+    """
+
+    def __init__(self, prepared: "Prepared", *, store: Store, shard: Shard) -> None:
+        self._prepared = prepared
+        self._store = store
+        self._shard = shard
+        self._others: list[Run] = []
+        try:
+            for path in other_stores(store.path.parent, shard):
+                run = Run(path)
+                if store.spec.only_enlarges(run.spec):
+                    self._others.append(run)
+                else:
+                    run.close()
+            self.stages = tuple(self._survey())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for run in self._others:
+            run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def missing(self) -> int:
+        """Images, counted under each seed, that lack rows."""
+        return sum(stage.missing for stage in self.stages)
+
+    def _survey(self) -> Iterator[Stage]:
+        for index, dataset in enumerate(self._prepared.datasets):
+            total = 0
+            for chunk in self._chunks(index):
+                total += len(chunk)
+                check_images(dataset.name, chunk, store=self._store)
+            for seed in self._prepared.spec.seeds:
+                yield from self._stages(index, seed, total=total)
+
+    def _stages(self, dataset: int, seed: int, *, total: int) -> Iterator[Stage]:
+        entry = self._prepared.worker.datasets[dataset]
+        cells = self._prepared.spec.cells(dataset=entry.name, seed=seed)
+        stateful = [k for k, method in enumerate(entry.methods) if method.method.is_stateful]
+        stateless = tuple(k for k in range(len(cells)) if k not in stateful)
+        title = f"{entry.name} seed {seed}"
+        groups = [(title, stateless, False)] if stateless else []
+        groups += [(f"{title} {cells[k].label}", (k,), True) for k in stateful]
+        for name, methods, is_stream in groups:
+            chosen = tuple(cells[k] for k in methods)
+            lacking = sum(1 for _ in self._items(dataset, chosen))
+            done = total - lacking
+            yield Stage(dataset, seed, name, methods, chosen, total, done, is_stream)
+
+    def _chunks(self, dataset: int) -> Iterator[list[Sample]]:
+        samples = self._prepared.datasets[dataset].samples
+        ours = (sample for sample in samples if self._shard.holds(sample.id))
+        while chunk := list(islice(ours, SAMPLES_PER_QUERY)):
+            yield chunk
+
+    def _items(
+        self, dataset: int, cells: Sequence[Cell]
+    ) -> Iterator[tuple[Sample, tuple[int, ...]]]:
+        """Yield samples with the cells (indices) that lack a successful row."""
+        for chunk in self._chunks(dataset):
+            ids = [sample.id for sample in chunk]
+            done = [self._finished(cell, ids) for cell in cells]
+            for sample in chunk:
+                lacking = tuple(i for i, finished in enumerate(done) if sample.id not in finished)
+                if lacking:
+                    yield sample, lacking
+
+    def _finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
+        finished = self._store.finished(cell, ids)
+        for run in self._others:
+            finished |= run.finished(cell, ids)
+        return finished
+
+    def images(self, stage: Stage) -> Iterator[tuple[Sample, tuple[int, ...]]]:
+        """Yield the images of a stage that lack rows, with the indices of the methods."""
+        for sample, lacking in self._items(stage.dataset, stage.cells):
+            yield sample, tuple(stage.methods[index] for index in lacking)
+
+
+def check_images(dataset: str, samples: Sequence[Sample], *, store: Store) -> None:
+    """Refuse to continue when an image that has rows has changed.
+
+    Only files whose stamp (time and size) differs are hashed again; the new stamp of an unchanged
+    image is recorded.
+    """
+    stored = store.samples(dataset, [sample.id for sample in samples])
+    touched = {}
+    for sample in samples:
+        record = stored.get(sample.id)
+        if record is None or record.image_key is None or record.stamp is None:
+            continue
+        with suppress(ImageError):  # its rows stay; missing ones are reported when they are tried
+            stamp = sample.image.stamp()
+            if stamp == record.stamp:
+                continue
+            if sample.image.key() != record.image_key:
+                raise RunError(changed_image(dataset, sample.id))
+            touched[sample.id] = stamp
+    if touched:
+        store.update_stamps(dataset, touched)

@@ -1,0 +1,299 @@
+"""The worker of a run: one copy of the model, which answers images with rows.
+
+cache → views → image tower → tuning → rows. It keeps a predictor per data set, nothing from image
+to image, and returns rows only. The same class works in the driver's own process, in worker
+processes and on the nodes of a cluster.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from dtpt.clip.loading import load_model
+from dtpt.data.dataset import Sample
+from dtpt.errors import RunError
+from dtpt.executors.pool import Announce, Done, Event
+from dtpt.methods import ResolvedMethod
+from dtpt.prediction.features import FeatureCaches, Features, FeatureSource
+from dtpt.prediction.predictor import Predictor
+from dtpt.runs.rows import Row
+from dtpt.tuning import Outcome, TuningSettings, step_method, views_needed
+from dtpt.views import ViewRecipe
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
+
+Keep = Literal["all", "top5"]
+Lambdas = tuple[float | None, ...]
+
+PREDICTORS_KEPT = 2  # at the border between two data sets images of both are in work
+
+
+@dataclass(frozen=True)
+class EvaluatedSet:
+    """One data set: what a worker needs to know of it."""
+
+    name: str
+    classes: tuple[str, ...]
+    methods: tuple[ResolvedMethod, ...]  # tasks point into this list
+    recipe: ViewRecipe
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """All that a worker needs to know before the first task; picklable, and its own factory."""
+
+    model: str
+    fingerprint: str  # of the model that the driver loaded
+    device: str
+    activation: Literal["gelu", "quick_gelu"] | None
+    precision: Literal["float32", "bfloat16", "float16"]
+    threads: int
+    template: str
+    context: npt.NDArray[np.float32] | None  # (n, W)
+    settings: TuningSettings
+    datasets: tuple[EvaluatedSet, ...]
+    view_workers: int = 0
+    cache: bool = True
+    keep: Keep = "all"
+    batch: int = 1  # images that share forward passes of the text tower
+
+    @property
+    def depth(self) -> int:
+        """Tasks that a worker should have, so that it never waits."""
+        return max(2, 2 * self.view_workers + 2, 2 * self.batch)
+
+    def __call__(self, announce: Announce) -> "RunWorker":
+        torch.set_num_threads(self.threads)
+        return RunWorker(self, announce)
+
+
+@dataclass(frozen=True)
+class ImageTask:
+    """One image under one seed and the methods (indices) that lack a row."""
+
+    dataset: int
+    seed: int
+    sample: Sample
+    methods: tuple[int, ...]
+    lambdas: Lambdas = ()  # selected λ of the data set's methods, None for the others
+
+
+@dataclass(frozen=True)
+class LambdaTask:
+    """Images of one data set on which the λ of some methods are selected, without labels."""
+
+    dataset: int
+    seed: int
+    samples: tuple[Sample, ...]
+    methods: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StreamTask:
+    """All images of one data set in their order, for a method that carries state."""
+
+    dataset: int
+    seed: int
+    samples: tuple[Sample, ...]
+    methods: tuple[int, ...]
+
+
+Task = ImageTask | LambdaTask | StreamTask
+
+
+@dataclass(frozen=True)
+class ImageResult:
+    """The rows of an image in the order of the task's methods, or why there are none."""
+
+    rows: tuple[Row, ...] = ()
+    image_key: str = ""
+    stamp: str = ""
+    failure: str = ""
+    is_new: bool = False  # whether the image tower ran
+
+
+@dataclass(frozen=True)
+class LambdaResult:
+    lambdas: tuple[float, ...]  # in the order of the task's methods
+    images: int  # that could be read
+
+
+_Ticket = tuple[int, Sample, Task]
+
+
+class RunWorker:
+    """Answers the tasks of a run.
+
+    Args:
+        spec: What it needs to know.
+        announce: Called with (task id, sample id) before anything that may crash.
+        model: Used instead of loading the one that the spec names.
+
+    Raises:
+        RunError: The model here is not the one that the driver loaded.
+    """
+
+    def __init__(
+        self, spec: WorkerSpec, announce: Announce, *, model: "Clip | None" = None
+    ) -> None:
+        self.spec = spec
+        self.model = _load(spec) if model is None else model
+        self._announce = announce
+        self._source = FeatureSource(
+            self.model,
+            view_workers=spec.view_workers,
+            views=max((entry.recipe.count for entry in spec.datasets), default=1),
+            caches=FeatureCaches(self.model, threads=spec.threads) if spec.cache else None,
+            announce=self._announce_image,
+        )
+        self._predictors: OrderedDict[int, Predictor] = OrderedDict()
+        self._long_tasks: deque[tuple[int, LambdaTask | StreamTask]] = deque()
+
+    def _announce_image(self, ticket: _Ticket) -> None:
+        task_id, sample, _ = ticket
+        self._announce(task_id, sample.id)
+
+    @property
+    def pending(self) -> int:
+        return len(self._long_tasks) + self._source.pending
+
+    def add(self, task_id: int, task: Task) -> None:
+        if isinstance(task, ImageTask):
+            entry = self.spec.datasets[task.dataset]
+            needed = views_needed([entry.methods[k] for k in task.methods], entry.recipe.count)
+            recipe = entry.recipe.model_copy(update={"count": needed})
+            ticket = (task_id, task.sample, task)
+            self._source.add(ticket, task.sample.image, recipe=recipe, seed=task.seed)
+        else:
+            self._long_tasks.append((task_id, task))
+
+    def next(self) -> list[Event]:
+        if self._source.pending:
+            return list(self._answer_images())
+        task_id, task = self._long_tasks.popleft()
+        if isinstance(task, LambdaTask):
+            return [Done(task_id, self._select_lambdas(task_id, task))]
+        return [Done(task_id, tuple(self._stream(task_id, task)))]
+
+    def _answer_images(self) -> Iterator[Event]:
+        """Answer one image, or as many as share forward passes."""
+        ready = [self._source.next()]
+        while len(ready) < self.spec.batch and self._source.pending:
+            ready.append(self._source.next())
+        groups: dict[tuple[int, tuple[int, ...], Lambdas], list[tuple[_Ticket, Features]]] = {}
+        for ticket, features in ready:
+            task_id, _, task = ticket
+            if features.values is None:
+                yield Done(task_id, ImageResult(failure=features.failure))
+            else:
+                key = (task.dataset, task.methods, task.lambdas)
+                groups.setdefault(key, []).append((ticket, features))
+        for (dataset, chosen, lambdas), members in groups.items():
+            known = with_lambdas(self.spec.datasets[dataset].methods, lambdas)
+            methods = [known[index] for index in chosen]
+            for ticket, _ in members:
+                self._announce_image(ticket)
+            views = [features.tensor(self.model.device) for _, features in members]
+            outcomes = self._predictor(dataset).answer_many(views, methods)
+            for ((task_id, sample, _), features), each in zip(members, outcomes, strict=True):
+                yield Done(task_id, self._result(features, each, label=sample.label))
+
+    def _result(
+        self, features: Features, outcomes: Sequence[Outcome], *, label: int
+    ) -> ImageResult:
+        keep_all = self.spec.keep == "all"
+        return ImageResult(
+            rows=tuple(Row.from_outcome(o, label, keep_all=keep_all) for o in outcomes),
+            image_key=features.image_key,
+            stamp=features.stamp,
+            is_new=features.is_new,
+        )
+
+    def _predictor(self, dataset: int) -> Predictor:
+        if dataset not in self._predictors:
+            entry = self.spec.datasets[dataset]
+            context = self.spec.context
+            self._predictors[dataset] = Predictor(
+                self.model,
+                entry.classes,
+                template=self.spec.template,
+                context=None if context is None else torch.tensor(context),
+                recipe=entry.recipe,
+                settings=self.spec.settings,
+            )
+        self._predictors.move_to_end(dataset)
+        while len(self._predictors) > PREDICTORS_KEPT:
+            self._predictors.popitem(last=False)
+        return self._predictors[dataset]
+
+    def _features(self, task_id: int, task: LambdaTask | StreamTask) -> Iterator[Features]:
+        recipe = self.spec.datasets[task.dataset].recipe
+        for sample in task.samples:
+            ticket = (task_id, sample, task)
+            yield self._source.get(ticket, sample.image, recipe=recipe, seed=task.seed)
+
+    def _select_lambdas(self, task_id: int, task: LambdaTask) -> LambdaResult:
+        readable = [f for f in self._features(task_id, task) if f.values is not None]
+        views = (features.tensor(self.model.device) for features in readable)
+        entry = self.spec.datasets[task.dataset]
+        methods = [entry.methods[index] for index in task.methods]
+        selected = self._predictor(task.dataset).tuner.select_lambdas(methods, views)
+        lambdas = tuple(m.lambda_ for m in selected if m.lambda_ is not None)
+        return LambdaResult(lambdas, images=len(readable))
+
+    def _stream(self, task_id: int, task: StreamTask) -> Iterator[ImageResult]:
+        """Answer images in order; one that cannot be read leaves the state as it was."""
+        tuner = self._predictor(task.dataset).tuner
+        (method,) = (self.spec.datasets[task.dataset].methods[index] for index in task.methods)
+        state = None
+        features = self._features(task_id, task)
+        for sample, each in zip(task.samples, features, strict=True):
+            if each.values is None:
+                yield ImageResult(failure=each.failure)
+                continue
+            outcome, state = step_method(
+                tuner, method, state=state, views=each.tensor(self.model.device)
+            )
+            yield self._result(each, [outcome], label=sample.label)
+
+    def close(self) -> None:
+        """End the processes that render, and write what the cache holds."""
+        self._source.close()
+
+
+def with_lambdas(methods: Sequence[ResolvedMethod], lambdas: Lambdas) -> list[ResolvedMethod]:
+    """Return methods with the λ that were selected for them; no change where there are none."""
+    if not lambdas:
+        return list(methods)
+    pairs = zip(methods, lambdas, strict=True)
+    return [m if value is None else replace(m, lambda_=value) for m, value in pairs]
+
+
+def _load(spec: WorkerSpec) -> "Clip":
+    model = load_model(
+        spec.model, device=spec.device, activation=spec.activation, precision=spec.precision
+    )
+    if model.fingerprint != spec.fingerprint:
+        raise RunError(
+            f"{spec.model} is another model here than where the run was started: fingerprint "
+            f"{model.fingerprint[:12]}… instead of {spec.fingerprint[:12]}…"
+        )
+    return model
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with a fixed number of threads, because sums depend on it in the last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
