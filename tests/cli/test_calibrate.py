@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from dtpt.runs.probabilities import pack, unpack
+from dtpt.runs.queries import Weight
 from probability_runs import write_probabilities
 
 from dtpt.calibration import read_calibration
 from dtpt.calibration.conformal import LOG_FLOOR, as_stored
 from dtpt.runs import open_run
-from dtpt.runs.probabilities import pack, unpack
-from dtpt.runs.queries import Weight
 from dtpt.runs.store import Store
 
 

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-
 from dtpt.bench.machine import Machine, describe_machine
 from dtpt.bench.options import Json, whole_numbers
 from dtpt.bench.timing import Times, in_turns
 from dtpt.runs.orders import Answered, Batch, Event, Place, Ready, WorkOrder
+
 from dtpt.runs.store import Answer
 
 if TYPE_CHECKING:
     from dtpt.runs.crews import Crew
+
     from dtpt.runs.evaluation import Setup
 
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-
 from dtpt.bench.machine import Machine, describe_machine, torch_threads
 from dtpt.bench.options import Json
 
@@ -126,10 +125,11 @@ def _processor_seconds() -> float:
 
 def _stages(options: "EvalOptions") -> dict[str, float]:
     """Return the processor time of each stage for one picture, with one thread; best of each."""
-    from dtpt.clip.prompts import PromptSet
-    from dtpt.runs.evaluation import prepare
     from dtpt.runs.pipeline import as_tensor, encode_views
     from dtpt.runs.workers import render
+
+    from dtpt.clip.prompts import PromptSet
+    from dtpt.runs.evaluation import prepare
     from dtpt.tuning import Tuner
 
     setup = prepare(options.model_copy(update={"limit": SERIAL_PICTURES}))

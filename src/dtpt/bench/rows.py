@@ -13,10 +13,10 @@ from typing import Annotated
 
 import numpy as np
 from cyclopts import Parameter
-
 from dtpt.bench.options import Json, whole_numbers
-from dtpt.methods import PAPER_METHODS
 from dtpt.runs.answers import log_softmax
+
+from dtpt.methods import PAPER_METHODS
 from dtpt.runs.rows import pack
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.store import Answer, SampleInfo, Store

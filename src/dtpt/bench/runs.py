@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-
 from dtpt.bench.machine import Machine, describe_machine, torch_threads
 from dtpt.bench.options import METHOD_SETS, Json, Threads
 

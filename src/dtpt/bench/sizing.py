@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Annotated
 
 from cyclopts import Parameter
-
 from dtpt.bench.machine import count_gflop
 from dtpt.bench.options import Json, whole_numbers
+
 from dtpt.data.catalog import catalog_entry
 from dtpt.report.paper.targets import find_target
 
@@ -95,8 +95,8 @@ def table_cost(table: str, speeds: Sequence[int]) -> TableCost:
 def tower_gflop(model: str, methods: tuple[str, ...]) -> tuple[float, float]:
     """Return GFLOP of one view in the image tower, and of one class with all methods of a run."""
     import torch
-
     from dtpt.bench.inputs import class_names, view_features
+
     from dtpt.clip.loading.names import architecture, catalog
     from dtpt.clip.model import random_clip
     from dtpt.clip.prompts import PromptSet
@@ -124,8 +124,8 @@ def row_bytes(classes: int) -> float:
         True
     """
     import numpy as np
-
     from dtpt.runs.answers import log_softmax
+
     from dtpt.runs.rows import pack
 
     logits = np.random.default_rng(0).normal(0, 3, classes)
