@@ -15,7 +15,7 @@ from dtpt.data.loading import expand_names
 from dtpt.errors import PromptError
 from dtpt.methods import resolve_method
 from dtpt.runs.progress import make_reporter
-from dtpt.runs.replica import torch_threads
+from dtpt.runs.worker import torch_threads
 from dtpt.tuning import Tuner
 
 if TYPE_CHECKING:

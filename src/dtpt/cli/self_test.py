@@ -39,7 +39,7 @@ def self_test(most_seconds: float = MOST_SECONDS) -> SelfTest:
     Args:
         most_seconds: No further image is started after that.
     """
-    from dtpt.runs.replica import torch_threads
+    from dtpt.runs.worker import torch_threads
 
     started = time.monotonic()
     differences: list[float] = []
