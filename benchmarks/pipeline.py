@@ -19,7 +19,7 @@ from dtpt.clip.prompts import PromptSet
 from dtpt.data import load_dataset
 from dtpt.methods import resolve_method
 from dtpt.options import EvalOptions
-from dtpt.runs import evaluate
+from dtpt.runs import run_options
 from dtpt.tuning import Tuner
 from dtpt.views import ViewRecipe, make_views
 
@@ -43,7 +43,7 @@ def pipeline(*, images: int = 128, replicas: str = "auto", workers: str = "auto"
         given = {"limit": images, "replicas": replicas, "workers": workers}
         options = EvalOptions.parse({**fixed, **given, "output": Path(folder) / "run"})
         before, began = measuring.processor_seconds(), time.perf_counter()
-        with evaluate(options) as run:
+        with run_options(options) as run:
             seconds = time.perf_counter() - began
             busy = measuring.processor_seconds() - before
             session = run.sessions()[-1]

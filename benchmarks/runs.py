@@ -23,7 +23,7 @@ from dtpt.clip.model import Clip
 from dtpt.data import Dataset, FileRef, Sample
 from dtpt.methods import parse_label
 from dtpt.options import EvalOptions
-from dtpt.runs import evaluate
+from dtpt.runs import run_options
 
 ONE, FIVE = METHOD_SETS["one"], METHOD_SETS["five"]
 OTHER = (*FIVE[:2], *(str(parse_label(name).with_lambda(3)) for name in FIVE[2:]))
@@ -82,7 +82,7 @@ def _timed(options: EvalOptions, clip: Clip, *, dataset: Dataset, cache: Path) -
     began = time.perf_counter()
     with (
         patch.dict(os.environ, DTPT_CACHE=str(cache)),
-        evaluate(options, model=clip, datasets=[dataset]) as run,
+        run_options(options, model=clip, datasets=[dataset]) as run,
     ):
         return time.perf_counter() - began, run.sessions()[-1]["encoded_images"]
 

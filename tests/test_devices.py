@@ -23,7 +23,7 @@ from dtpt.clip.prompts import PromptSet
 from dtpt.data import load_dataset
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
-from dtpt.runs import EvalOptions, evaluate
+from dtpt.runs import EvalOptions, run_options
 from dtpt.tuning import Tuner, TuningSettings
 from far_device import DeviceMixture, Far, far_device
 
@@ -128,7 +128,7 @@ def test_runs_and_analyses_work_there(tiny_clip, pictures, tmp_path, monkeypatch
     with far_device() as device:
         model = moved(tiny_clip, device)
         far = analyse(options, model=model, datasets=[pictures])
-        evaluate(options, model=model, datasets=[pictures]).close()
+        run_options(options, model=model, datasets=[pictures]).close()
     there, here = (dict(numbers(json.loads(to_json(found))["datasets"])) for found in (far, near))
     assert len(there) > 200
     assert there == pytest.approx(here, rel=1e-2, abs=1e-3)

@@ -14,7 +14,12 @@ from dtpt.cli.analyze_studies import basis_parts
 from dtpt.errors import RunError
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import basis_figure
+<<<<<<< HEAD
 from dtpt.runs import EvalOptions, evaluate
+=======
+from dtpt.report.figures.svg import svg_text
+from dtpt.runs import EvalOptions, run_options
+>>>>>>> a7591c8 (report: read rows through the new store)
 from dtpt.tables import Table
 
 
@@ -79,7 +84,7 @@ def test_the_own_basis_is_d_tpt_itself(study, tiny_clip, pictures, tmp_path):
         quiet=True,
         output=tmp_path,
     )
-    with evaluate(options, model=tiny_clip, datasets=[pictures]) as run:
+    with run_options(options, model=tiny_clip, datasets=[pictures]) as run:
         rows = run.rows_of(*run.cells)
     own = next(r for r in study.families[0].rows if (r.basis, r.weight) == ("own", 1e6))
     assert own.estimates["accuracy"].value == pytest.approx(rows.correct.mean())

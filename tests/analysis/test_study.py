@@ -16,7 +16,7 @@ from dtpt.analysis.study import analyse, with_companions
 from dtpt.data import load_dataset
 from dtpt.errors import ReportError, RunError
 from dtpt.methods import resolve_method
-from dtpt.runs import EvalOptions, evaluate
+from dtpt.runs import EvalOptions, run_options
 
 
 def options(dataset, output, **changes):
@@ -74,7 +74,7 @@ def test_static_variant_is_the_limit_of_a_large_lambda(analysis):
 
 def test_scores_agree_with_a_run_on_the_same_images(tiny_clip, pictures, tmp_path, analysis):
     chosen = options(pictures, tmp_path / "run", method=("zero-shot", "tpt+no-tdd", "d-tpt"))
-    with evaluate(chosen, model=tiny_clip, datasets=[pictures]) as run:
+    with run_options(chosen, model=tiny_clip, datasets=[pictures]) as run:
         scores = {s.label: s for s in scores_of_run(run, pictures.name)}
     mine = {s.label: s for s in analysis.datasets[0].scores}
     assert len(scores) == 3

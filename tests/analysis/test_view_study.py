@@ -13,7 +13,12 @@ from dtpt.cli.analyze_studies import view_parts
 from dtpt.errors import RunError
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import dial_figure
+<<<<<<< HEAD
 from dtpt.runs import EvalOptions, evaluate
+=======
+from dtpt.report.figures.svg import svg_text
+from dtpt.runs import EvalOptions, run_options
+>>>>>>> a7591c8 (report: read rows through the new store)
 from dtpt.tables import Table
 
 
@@ -76,7 +81,7 @@ def test_numbers_are_those_of_a_run_with_that_many_views(study, tiny_clip, pictu
         quiet=True,
         output=tmp_path,
     )
-    with evaluate(options, model=tiny_clip, datasets=[pictures]) as run:
+    with run_options(options, model=tiny_clip, datasets=[pictures]) as run:
         tpt, mean = (run.rows_of(cell) for cell in run.cells)
     for rows, setting in ((tpt, ("tpt", 16, 0.5, None)), (mean, ("zero-shot", 16, None, 0.3))):
         found = row_of(study, Setting(*setting)).estimates

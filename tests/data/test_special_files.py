@@ -143,7 +143,7 @@ def test_class_names_that_are_no_text_are_refused(tmp_path, put):
 
 
 def test_a_run_stores_rows_for_odd_names_and_failures_for_pipes(tmp_path, put, tiny_clip):
-    from dtpt.runs import EvalOptions, evaluate
+    from dtpt.runs import EvalOptions, run_options
 
     put(tmp_path / "set" / "fox" / ODD)
     put(tmp_path / "set" / "wolf" / "b.jpg")
@@ -159,7 +159,7 @@ def test_a_run_stores_rows_for_odd_names_and_failures_for_pipes(tmp_path, put, t
         cache=False,
         output=tmp_path / "run",
     )
-    run = evaluate(options, model=tiny_clip, datasets=[dataset])
+    run = run_options(options, model=tiny_clip, datasets=[dataset])
     assert sorted(run.rows(method="zero-shot").ids) == [r"fox/caf\xe9.jpg", "wolf/b.jpg"]
     (failure,) = run.failures()
     assert "pipe.jpg: is a named pipe" in str(failure)

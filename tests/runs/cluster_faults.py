@@ -28,7 +28,7 @@ from tiny_runs import TINY_OPTIONS, exported
 import dtpt
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, evaluate
+from dtpt.runs import EvalOptions, run_options
 from dtpt.runs.progress import Silent
 
 SOURCE = Path(dtpt.__file__).parents[1]
@@ -143,7 +143,7 @@ def run_once(options):
     told, began = Slow(), time.monotonic()
     found = {"notes": told.notes, "by_machine": told.by_machine}
     try:
-        with evaluate(EvalOptions(**options), reporter=told) as run:
+        with run_options(EvalOptions(**options), reporter=told) as run:
             found |= {"exported": exported(run).decode(), "counts": list(run.counts().values())}
     except RunError as error:
         found["error"] = str(error)

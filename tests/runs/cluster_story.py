@@ -25,15 +25,15 @@ from ray.cluster_utils import Cluster
 from tiny_runs import TINY_OPTIONS, exported
 
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, evaluate, open_run
+from dtpt.runs import EvalOptions, open_run, run_options
 from dtpt.runs.progress import Silent
 
 MACHINES = 3
 STORE_BYTES = 80_000_000  # Ray's smallest object store
 DRIVER = """
 import json, sys
-from dtpt.runs import EvalOptions, evaluate
-evaluate(EvalOptions(**json.loads(sys.argv[1]))).close()
+from dtpt.runs import EvalOptions, run_options
+run_options(EvalOptions(**json.loads(sys.argv[1]))).close()
 """
 
 
@@ -172,7 +172,7 @@ def main():
     pictures = len(list((home / "pictures").rglob("*.png"))) * len(parsed.seed)
     left = pictures - finished(home / "run") // 3
     hazards = Hazards(cluster, machines, removals=removals, kills=kills, pictures=left)
-    with evaluate(parsed, reporter=hazards) as run:
+    with run_options(parsed, reporter=hazards) as run:
         told["exported"] = exported(run).decode()
         told["counts"] = list(run.counts().values())
         told["sessions"] = run.sessions()

@@ -15,7 +15,7 @@ from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
 
 from dtpt.clip.model import Clip
 from dtpt.data import Dataset, load_dataset
-from dtpt.runs import EvalOptions, Run, evaluate
+from dtpt.runs import EvalOptions, Run, run_options
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def run_tiny(tiny_model: Clip, pictures: Dataset, tmp_path: Path) -> Callable[..
         options = EvalOptions(
             **{"output": tmp_path / "run", "dataset": (dataset.name,), **TINY_OPTIONS, **changes}
         )
-        return evaluate(options, model=tiny_model, datasets=[dataset])
+        return run_options(options, model=tiny_model, datasets=[dataset])
 
     return run
 

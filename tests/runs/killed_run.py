@@ -21,7 +21,7 @@ from tiny_runs import TINY_OPTIONS, tiny_clip
 
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, evaluate, open_run
+from dtpt.runs import EvalOptions, open_run, run_options
 from dtpt.runs.progress import Silent
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     window = 0.05
 
     def work(whistle: Whistle) -> None:
-        evaluate(options, model=model, datasets=[dataset], reporter=whistle).close()
+        run_options(options, model=model, datasets=[dataset], reporter=whistle).close()
 
     for hit in range(kills):
         if hit % 5 == 0:  # while the store is opened and the run is planned

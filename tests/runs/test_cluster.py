@@ -13,7 +13,7 @@ from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 
 import dtpt
 from dtpt.clip.loading.save import save_model
-from dtpt.runs import EvalOptions, evaluate
+from dtpt.runs import EvalOptions, run_options
 
 pytest.importorskip("ray")
 SOURCE = Path(dtpt.__file__).parents[1]
@@ -39,7 +39,7 @@ def whole_run(home, seeds):
     """Return what one process computes."""
     by_name = {"model": f"local-dir:{home / 'tiny'}", "dataset": (f"folder:{home / 'pictures'}",)}
     options = {**TINY_OPTIONS, **by_name, "output": home / "whole", "cache": False, "seed": seeds}
-    with evaluate(EvalOptions(**options)) as run:
+    with run_options(EvalOptions(**options)) as run:
         return exported(run).decode()
 
 

@@ -13,7 +13,7 @@ from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
 from dtpt.cli import eval as command
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import OptionError
-from dtpt.runs import EvalOptions, evaluate
+from dtpt.runs import EvalOptions, run_options
 from dtpt.runs.evaluation import prepare, record_machine
 from dtpt.runs.store import Store
 
@@ -46,7 +46,7 @@ def test_shares_follow_replicas_and_speed():
 
 def test_stored_pictures_are_not_counted(options):
     assert missing_pictures(prepare(options), options) == {0: 9}
-    evaluate(options.model_copy(update={"limit": 4})).close()
+    run_options(options.model_copy(update={"limit": 4})).close()
     assert missing_pictures(prepare(options), options) == {0: 5}
     more = options.model_copy(update={"seed": (0, 1)})
     assert missing_pictures(prepare(more), more) == {0: 14}

@@ -18,7 +18,7 @@ from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 from dtpt.clip.loading.save import save_model
 from dtpt.data import Sample
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, evaluate, open_run
+from dtpt.runs import EvalOptions, open_run, run_options
 from dtpt.runs.evaluation import prepare, work_order
 from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Silent
@@ -56,23 +56,23 @@ def options(home, tmp_path) -> Callable[..., EvalOptions]:
 @pytest.fixture(scope="module")
 def whole(home, tmp_path_factory):
     """What a run in one process exports."""
-    with evaluate(named_options(home, tmp_path_factory.mktemp("whole"))) as run:
+    with run_options(named_options(home, tmp_path_factory.mktemp("whole"))) as run:
         return exported(run)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_rows_do_not_depend_on_replicas_and_workers(options, whole, replicas, workers):
-    with evaluate(options(replicas=replicas, workers=workers)) as run:
+    with run_options(options(replicas=replicas, workers=workers)) as run:
         assert exported(run) == whole
         assert run.sessions()[0]["replicas"] == replicas
         assert run.sessions()[0]["workers"] == workers
 
 
 def test_run_may_go_on_with_other_numbers_of_replicas(options, whole):
-    evaluate(options(replicas=2, limit=8)).close()
-    evaluate(options(replicas=1, limit=15)).close()
-    with evaluate(options(replicas=3)) as run:
+    run_options(options(replicas=2, limit=8)).close()
+    run_options(options(replicas=1, limit=15)).close()
+    with run_options(options(replicas=3)) as run:
         assert exported(run) == whole
 
 
@@ -110,7 +110,7 @@ class Killer(Silent):
 def test_killed_replicas_are_replaced_and_no_row_is_lost(options, whole):
     killer = Killer(every=7)
     before = set(children(os.getpid()))
-    with evaluate(options(replicas=2), reporter=killer) as run:
+    with run_options(options(replicas=2), reporter=killer) as run:
         assert exported(run) == whole
     assert killer.kills >= 3
     assert set(children(os.getpid())) <= before
@@ -192,8 +192,8 @@ def test_warm_processes_that_are_not_needed_end():
 SCRIPT = """
 import sys
 from pathlib import Path
-from dtpt.runs import EvalOptions, evaluate
-run = evaluate(EvalOptions(
+from dtpt.runs import EvalOptions, run_options
+run = run_options(EvalOptions(
     model=sys.argv[1], dataset=(sys.argv[2],), output=Path(sys.argv[3]), views=4, rho=0.5,
     method=("tpt",), limit=8, replicas=2, quiet=True, cache=False,
 ))
@@ -244,7 +244,7 @@ def test_methods_of_the_callers_script_are_evaluated_in_its_own_process(options)
 
     METHODS["local"] = regularised("local", lambda text: (text**4).sum(-1).mean(), lambda_=1.0)
     try:
-        with evaluate(options(method=("local",), limit=4, replicas=2)) as run:
+        with run_options(options(method=("local",), limit=4, replicas=2)) as run:
             assert run.is_complete
             assert run.sessions()[0]["replicas"] == 1
     finally:
@@ -253,10 +253,10 @@ def test_methods_of_the_callers_script_are_evaluated_in_its_own_process(options)
 
 def test_precision_reaches_every_replica_and_is_part_of_the_run(home, whole, tmp_path):
     half = {"precision": "bfloat16"}
-    with evaluate(named_options(home, tmp_path / "one", **half)) as run:
+    with run_options(named_options(home, tmp_path / "one", **half)) as run:
         alone = exported(run)
         assert run.spec.precision == "bfloat16"
-    with evaluate(named_options(home, tmp_path / "two", replicas=2, **half)) as run:
+    with run_options(named_options(home, tmp_path / "two", replicas=2, **half)) as run:
         assert exported(run) == alone != whole
     with pytest.raises(RunError, match="precision: bfloat16 → float32"):
-        evaluate(named_options(home, tmp_path / "one"))
+        run_options(named_options(home, tmp_path / "one"))

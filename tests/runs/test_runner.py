@@ -20,7 +20,7 @@ from dtpt.images import pixel_digest
 from dtpt.methods import resolve_method
 from dtpt.metrics import calibration_report
 from dtpt.prediction.cache import read_shard
-from dtpt.runs import EvalOptions, evaluate, open_run, results_of, score_cells
+from dtpt.runs import EvalOptions, open_run, results_of, run_options, score_cells
 from dtpt.tuning import Tuner, TuningSettings
 from dtpt.views import ViewRecipe, make_views
 
@@ -168,7 +168,7 @@ def test_changed_weights_are_refused(run_tiny, pictures, tmp_path):
     run_tiny().close()
     options = EvalOptions(output=tmp_path / "run", dataset=(pictures.name,), **TINY_OPTIONS)
     with pytest.raises(RunError, match=r"model.fingerprint: \w{12}… → \w{12}…"):
-        evaluate(options, model=tiny_clip(seed=1), datasets=[pictures])
+        run_options(options, model=tiny_clip(seed=1), datasets=[pictures])
 
 
 def test_fresh_moves_the_old_run_aside_and_loses_nothing(run_tiny, tmp_path):
@@ -313,7 +313,7 @@ def test_family_mean_needs_every_data_set(tiny_model, tmp_path):
         draw_pictures(tmp_path / name, per_class=2)
         sets.append(load_dataset(f"folder:{tmp_path / name}"))
     options = EvalOptions(dataset=("both",), output=tmp_path / "run", **TINY_OPTIONS)
-    run = evaluate(options, model=tiny_model, datasets=sets)
+    run = run_options(options, model=tiny_model, datasets=sets)
     document = results_of(run).document()
     means = [document["results"][d.name]["tpt"]["mean"]["ece"] for d in sets]
     group = document["groups"]["own"]

@@ -11,7 +11,7 @@ from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
 from dtpt.clip.loading.save import save_model
 from dtpt.errors import RunError
 from dtpt.prediction.classifier import PICTURES_FOR_A_WEIGHT
-from dtpt.runs import EvalOptions, evaluate, merge, open_run, results_of
+from dtpt.runs import EvalOptions, merge, open_run, results_of, run_options
 from dtpt.runs.evaluation import prepare
 from dtpt.runs.exports import sample_records
 from dtpt.runs.plan import Plan
@@ -45,7 +45,7 @@ def auto_options(home, output, **changes):
 @pytest.fixture(scope="module")
 def whole(home, tmp_path_factory):
     """What a run in one process exports, and the weights it found."""
-    with evaluate(auto_options(home, tmp_path_factory.mktemp("whole"))) as run:
+    with run_options(auto_options(home, tmp_path_factory.mktemp("whole"))) as run:
         return exported(run), run.weights()
 
 
@@ -57,7 +57,7 @@ class Stopper(Silent):
 
 
 def test_weights_are_found_once_and_used_by_every_row(whole, home, tmp_path):
-    with evaluate(auto_options(home, tmp_path)) as run:
+    with run_options(auto_options(home, tmp_path)) as run:
         weights = run.weights()
         assert [(cell.method, cell.seed) for cell in weights] == [
             (name, seed) for seed in (0, 1) for name in ("d-tpt@auto=0.8", "c-tpt@auto=0.9")
@@ -71,17 +71,17 @@ def test_weights_are_found_once_and_used_by_every_row(whole, home, tmp_path):
 
 
 def test_row_of_a_found_weight_is_the_row_of_that_weight_given(home, tmp_path):
-    with evaluate(auto_options(home, tmp_path / "auto", seed=(0,))) as run:
+    with run_options(auto_options(home, tmp_path / "auto", seed=(0,))) as run:
         (cell, *_), (found, *_) = zip(*run.weights().items(), strict=True)
         rows = run.rows_of(cell)
     given = auto_options(home, tmp_path / "given", seed=(0,), method=(f"d-tpt@{found.value!r}",))
-    with evaluate(given) as run:
+    with run_options(given) as run:
         np.testing.assert_array_equal(run.rows().confidence, rows.confidence)
 
 
 def test_weight_of_each_picture_is_stored_with_its_row(home, tmp_path):
     options = auto_options(home, tmp_path, method=("zero-shot", "d-tpt@auto-each=0.9"), seed=(0,))
-    with evaluate(options) as run:
+    with run_options(options) as run:
         assert run.weights() == {}
         zero_shot, each = run.cells
         assert {row["weight"] for row in run.raw_rows(zero_shot)} == {None}
@@ -90,7 +90,7 @@ def test_weight_of_each_picture_is_stored_with_its_row(home, tmp_path):
 
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_weights_and_rows_do_not_depend_on_replicas(whole, home, tmp_path, replicas):
-    with evaluate(auto_options(home, tmp_path, replicas=replicas)) as run:
+    with run_options(auto_options(home, tmp_path, replicas=replicas)) as run:
         assert (exported(run), run.weights()) == whole
 
 
@@ -100,37 +100,37 @@ def test_run_killed_between_finding_and_tuning_does_not_search_again(
 ):
     options = auto_options(home, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(options, reporter=Stopper())
+        run_options(options, reporter=Stopper())
     with open_run(tmp_path) as run:
         assert run.weights() == whole[1]
         assert len(run.rows()) == 0
     monkeypatch.setattr("dtpt.runs.weights.Search", None)  # nobody may make one
-    with evaluate(options.model_copy(update={"replicas": replicas})) as run:
+    with run_options(options.model_copy(update={"replicas": replicas})) as run:
         assert (exported(run), run.weights()) == whole
 
 
 def test_weight_does_not_depend_on_the_limit(whole, home, tmp_path):
     options = auto_options(home, tmp_path)
-    with evaluate(options.model_copy(update={"limit": 5})) as run:
+    with run_options(options.model_copy(update={"limit": 5})) as run:
         assert run.weights() == whole[1]
-    with evaluate(options) as run:
+    with run_options(options) as run:
         assert exported(run) == whole[0]
 
 
 def test_shares_take_over_what_another_one_found(whole, home, tmp_path, monkeypatch):
     options = auto_options(home, tmp_path)
-    evaluate(options.model_copy(update={"shard": "1/2"})).close()
+    run_options(options.model_copy(update={"shard": "1/2"})).close()
     monkeypatch.setattr("dtpt.runs.weights.Search", None)  # nobody may make one
-    evaluate(options.model_copy(update={"shard": "2/2"})).close()
+    run_options(options.model_copy(update={"shard": "2/2"})).close()
     with merge(tmp_path) as run:
         assert (exported(run), run.weights()) == whole
 
 
 def test_shares_with_different_weights_are_not_merged(home, tmp_path):
     options = auto_options(home, tmp_path)
-    evaluate(options.model_copy(update={"shard": "1/2"})).close()
+    run_options(options.model_copy(update={"shard": "1/2"})).close()
     (tmp_path / "shard-1-of-2.sqlite").rename(tmp_path / "elsewhere.sqlite")
-    evaluate(options.model_copy(update={"shard": "2/2"})).close()
+    run_options(options.model_copy(update={"shard": "2/2"})).close()
     (tmp_path / "elsewhere.sqlite").rename(tmp_path / "shard-1-of-2.sqlite")
     with Store(tmp_path / "shard-1-of-2.sqlite", prepare(options).spec) as store:
         store._open.execute("UPDATE weights SET weight = weight * 2")
@@ -139,7 +139,7 @@ def test_shares_with_different_weights_are_not_merged(home, tmp_path):
 
 
 def test_results_exports_and_remarks_show_what_was_found(home, tmp_path):
-    with evaluate(auto_options(home, tmp_path, seed=(0,))) as run:
+    with run_options(auto_options(home, tmp_path, seed=(0,))) as run:
         (cell, found), *_ = run.weights().items()
         record = results_of(run).results[cell.dataset]
         assert record["d-tpt@auto=0.8"].lambda_found == {"0": found.value}

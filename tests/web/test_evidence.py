@@ -11,7 +11,7 @@ from dtpt.cli.serve import serve
 from dtpt.data import load_dataset
 from dtpt.errors import CalibrationError
 from dtpt.metrics import binomial_interval
-from dtpt.runs import EvalOptions, evaluate, open_run
+from dtpt.runs import EvalOptions, open_run, run_options
 from dtpt.runs.calibrate import calibrate_cell, one_cell
 from dtpt.web.answering import Playground
 from dtpt.web.evidence import RunEvidence
@@ -39,7 +39,7 @@ def run(tiny_clip, tmp_path_factory):
         output=folder / "run",
     )
     data = load_dataset(f"folder:{folder / 'pictures'}")
-    evaluate(options, model=tiny_clip, datasets=[data])
+    run_options(options, model=tiny_clip, datasets=[data])
     return folder / "run"
 
 

@@ -15,7 +15,7 @@ from dtpt.errors import RunError
 from dtpt.methods import parse_label
 from dtpt.metrics import PooledPredictions, Predictions, pool
 from dtpt.options import EvalOptions
-from dtpt.runs import evaluate
+from dtpt.runs import run_options
 from dtpt.runs.rows import Columns
 from dtpt.runs.spec import Cell, RunSpec
 
@@ -111,7 +111,7 @@ def run_parts(
         runs = {}
         for part in parts:
             chosen = part_options(options, part)
-            run = evaluate(chosen, model=model, datasets=datasets)
+            run = run_options(chosen, model=model, datasets=datasets)
             runs[part.name] = stack.enter_context(run)
         stored = list(runs.values())
         remarks = (text for run in stored for text in run.remarks())

@@ -26,7 +26,7 @@ class SweepOptions(EvalOptions):
     method: Methods = PAPER_METHODS
 
 
-def evaluate(
+def run_options(
     *,
     options: Annotated[EvalOptions, flags(EvalOptions)],
     plan: Annotated[
@@ -121,7 +121,7 @@ def export(
 
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:
     """Evaluate, export and print; Ctrl-C and SIGTERM end with the command that resumes."""
-    from dtpt.runs import evaluate as evaluate_methods
+    from dtpt.runs import run_options as evaluate_methods
 
     with resumable(options.output), evaluate_methods(options) as run:
         show_run(run, as_json=as_json, quiet=options.quiet)

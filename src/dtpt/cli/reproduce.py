@@ -82,7 +82,7 @@ def reproduce(
         _analyse(options, ready, folder=options.output / target, as_json=as_json)
         failures = 0
     else:
-        failures = _evaluate(options, ready, whole=whole, missing=missing, as_json=as_json)
+        failures = _run_options(options, ready, whole=whole, missing=missing, as_json=as_json)
     if not as_json:
         print("\n".join(missing.lines), end="\n" if missing or missing.context else "")
     if missing or missing.context or failures:
@@ -129,7 +129,7 @@ def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> No
         print("--partial does what can be done with what is here.")
 
 
-def _evaluate(
+def _run_options(
     options: ReproduceOptions,
     ready: "Target",
     *,
@@ -160,13 +160,13 @@ def _evaluate(
 
 def _run(parts: Sequence[EvalOptions]) -> int:
     """Evaluate the parts one after the other; return how many images could not be read."""
-    from dtpt.runs import evaluate
+    from dtpt.runs import run_options
 
     failures = 0
     for options in parts:
         where = f"{options.model}, {options.dataset[0]}, into {options.output}"
         print(f"Running {where}", file=sys.stderr)
-        with resumable(options.output), evaluate(options) as run:
+        with resumable(options.output), run_options(options) as run:
             failures += len(run.failures())
     return failures
 
