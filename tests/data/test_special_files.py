@@ -160,7 +160,7 @@ def test_a_run_stores_rows_for_odd_names_and_failures_for_pipes(tmp_path, put, t
         output=tmp_path / "run",
     )
     run = run_options(options, model=tiny_clip, datasets=[dataset])
-    assert sorted(run.rows(method="zero-shot").ids) == [r"fox/caf\xe9.jpg", "wolf/b.jpg"]
+    assert sorted(run.rows(method="zero-shot").sample) == [r"fox/caf\xe9.jpg", "wolf/b.jpg"]
     (failure,) = run.failures()
     assert "pipe.jpg: is a named pipe" in str(failure)
 
