@@ -14,12 +14,7 @@ from dtpt.cli.analyze_studies import basis_parts
 from dtpt.errors import RunError
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import basis_figure
-<<<<<<< HEAD
-from dtpt.runs import EvalOptions, evaluate
-=======
-from dtpt.report.figures.svg import svg_text
 from dtpt.runs import EvalOptions, run_options
->>>>>>> a7591c8 (report: read rows through the new store)
 from dtpt.tables import Table
 
 

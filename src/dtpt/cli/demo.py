@@ -74,18 +74,11 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
         raise OptionError("--record and --from belong to the full run: add --full.")
     record = load_record(options.model)
     if options.from_run is None:
-<<<<<<< HEAD
         sets, methods = demo_plan(record, full=options.full)
         folder = options.output / ("full-run" if options.full else "run")
         planned = options.model_copy(update={"dataset": sets, "method": methods, "output": folder})
-        _evaluate(planned)
+        _run_options(planned)
         written = _report(planned, record=record)
-=======
-        decided = decided_options(options, record)
-        _run_options(decided)
-        folder = decided.output
-        written = _report(decided, record=record)
->>>>>>> a7591c8 (report: read rows through the new store)
     else:
         folder = options.from_run
     _check(options, folder, record=record)
@@ -95,48 +88,8 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
     return written
 
 
-<<<<<<< HEAD
-def _evaluate(options: DemoOptions) -> None:
-    from dtpt.runs import evaluate
-=======
-def record_of(model: str) -> "Record | None":
-    """Return the recorded run if it is one of this model: of others it says nothing.
-
-    Example:
-        >>> record_of("RN50/openai") is None
-        True
-    """
-    from dtpt.report.recorded import load_record
-
-    record = load_record()
-    return record if record is not None and record.model == model else None
-
-
-def decided_options(options: DemoOptions, record: "Record | None" = None) -> DemoOptions:
-    """Return what the demo evaluates; the run is in a folder inside --output."""
-    from dtpt.data.openmoji import BENCHMARK_GROUPS, COLOUR, LINE
-
-    groups = BENCHMARK_GROUPS if options.full else QUICK_GROUPS
-    sets = tuple(f"{style}/{group}" for style in (COLOUR, LINE) for group in groups)
-    decided = {
-        "dataset": sets,
-        "method": (*METHODS, *(GRID if options.full else _chosen_weights(record, sets))),
-        "output": options.output / ("full-run" if options.full else "run"),
-    }
-    return options.model_copy(update=decided)
-
-
-def _chosen_weights(record: "Record | None", sets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return D-TPT at the weights that the recorded run's other sets choose for some sets."""
-    weights = record.fitted.weights if record else {}
-    chosen = [weights[key] for key in weights if key[0] == "d-tpt" and key[1] in sets]
-    words = dict.fromkeys(f"d-tpt@{weight:g}" for weight in chosen if weight != 1e5)
-    return tuple(words) if chosen else (USUAL,)
-
-
 def _run_options(options: DemoOptions) -> None:
     from dtpt.runs import run_options
->>>>>>> a7591c8 (report: read rows through the new store)
 
     _announce(options)
     with resumable(options.output):

@@ -188,7 +188,7 @@ def result_table(run: "Run", results: "Sequence[MethodResult]") -> "Table":
 
 def _label(result: "MethodResult") -> str:
     """Return a method's name, with the λ that were found for it."""
-    lambdas = result.weights.values()
+    lambdas = result.selected_lambdas.values()
     if not lambdas:
         return result.label
     ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (min(lambdas), max(lambdas)))
@@ -204,25 +204,25 @@ def _count(result: "MethodResult", whole: int | None) -> str:
 
 
 def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
-    from dtpt.runs.cluster.division import divide
-    from dtpt.runs.progress import format_seconds
+    from dtpt.runs.cluster import plan_cluster
+    from dtpt.runs.progress import Quiet, format_seconds
     from dtpt.tables import text_table
 
-    if options.engine == "local":
-        raise OptionError("--plan divides a run among the nodes of a cluster: add --engine ray.")
-    plan = divide(options, note=lambda text: print(text, file=sys.stderr, flush=True))
+    if options.executor == "local":
+        raise OptionError("--plan divides a run among the nodes of a cluster: add --executor ray.")
+    plan = plan_cluster(options, reporter=Quiet())
     if as_json:
         print_json(plan)
         return
     rows = [
         (
-            *(node.name, node.processor, node.device, str(node.replicas)),
-            *(f"{node.picture_seconds:.2f}", f"{node.pictures:,}"),
+            *(node.name, node.processor, node.device, str(node.workers)),
+            *(f"{node.image_seconds:.2f}", f"{node.images:,}"),
         )
-        for node in plan.machines
+        for node in plan.nodes
     ]
     heads = ("node", "processor", "device", "workers", "seconds per image", "images")
-    title = f"{plan.pictures:,} images, {plan.batch} at a time"
+    title = f"{plan.images:,} images, {plan.chunk} at a time"
     show(
         text_table(title, heads, rows=rows),
         *(f"Not used: {refusal}." for refusal in plan.refusals),

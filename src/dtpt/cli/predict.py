@@ -48,7 +48,7 @@ def predict(
         classifier = _classifier(options, names, calibration=calibration)
     for note in (*classifier.model.notes, *(warning.message for warning in caught)):
         print(note, file=sys.stderr)
-    classifier.fit_weight(_readable(images))  # of a method such as d-tpt@auto
+    classifier.fit_lambda(_readable(images))  # of a method such as d-tpt@auto
     rows = []
     for row in _rows(classifier, images, progress=not (options.quiet or as_json)):
         rows.append(row)
@@ -57,8 +57,8 @@ def predict(
     if not as_json:
         show(_table(rows, classifier.method.name))
         for row in rows:
-            if row.get("remark"):
-                print(f"{row['image']}: {row['remark']}", file=sys.stderr)
+            if row.get("warning"):
+                print(f"{row['image']}: {row['warning']}", file=sys.stderr)
     if any("error" in row for row in rows):
         sys.exit(PARTIAL)
 

@@ -104,7 +104,7 @@ def _compare(classifier: "Classifier", image: "Image") -> tuple[str, float]:
     features = classifier.view_features(image)
     prediction = classifier.tune(features)
     reference = algorithm_1(
-        classifier.model, classifier.tuner.prompts, views=features, method=classifier.method
+        classifier.model, classifier.predictor.prompts, views=features, method=classifier.method
     )
     return prediction.label, float(abs(reference.numpy() - prediction.probabilities).max())
 

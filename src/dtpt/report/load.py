@@ -21,9 +21,8 @@ from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
 from dtpt.methods import method_label, method_title
 from dtpt.metrics import METRICS, Conventions, Predictions
-from dtpt.runs.reading import Run
+from dtpt.runs.reading import Run, session_notes
 from dtpt.runs.rows import Columns, column_types
-from dtpt.runs.sessions import session_remarks
 from dtpt.runs.shards import MAIN_STORE, store_files
 from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
@@ -303,7 +302,7 @@ def _scan(run: Run) -> _Scan:
         sessions=tuple(run.sessions()),
         classes={name: run.classes(name) for name in run.datasets},
         failures=tuple((f.dataset, f.sample, f.reason) for f in run.failures()),
-        notes=tuple((name, text) for name in ("", *run.datasets) for text in run.remarks(name)),
+        notes=tuple((name, text) for name, texts in run.notes().items() for text in texts),
     )
     return _Scan(source, run.columns(*COLUMNS), run.counts())
 
@@ -419,8 +418,8 @@ def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterat
         yield from _unfinished_notes(condition)
     yield from _failure_notes(sources)
     yield from _partial_notes(conditions)
-    mixed = session_remarks([session for source in sources for session in source.sessions])
-    own = {text for source in sources for text in session_remarks(source.sessions)}
+    mixed = session_notes([session for source in sources for session in source.sessions])
+    own = {text for source in sources for text in session_notes(source.sessions)}
     for name, text in dict.fromkeys(note for source in sources for note in source.notes):
         if text not in own:  # that of all stores together follows
             yield f"{name}: {text}" if name else text
