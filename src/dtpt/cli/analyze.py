@@ -29,7 +29,7 @@ class AnalyzeOptions(EvalOptions):
 def analyze(
     *,
     options: Annotated[
-        AnalyzeOptions, flags(AnalyzeOptions, hide=("template", "shard", "fresh", "engine"))
+        AnalyzeOptions, flags(AnalyzeOptions, hide=("template", "shard", "fresh", "executor"))
     ],
     template: Annotated[
         list[str] | None,

@@ -64,7 +64,7 @@ def basis(
 def controls(
     *,
     options: Annotated[
-        ControlsOptions, flags(ControlsOptions, hide=("lambda_", "shard", "keep", "engine"))
+        ControlsOptions, flags(ControlsOptions, hide=("lambda_", "shard", "keep", "executor"))
     ],
     config: Config = None,
     as_json: AsJson = False,
@@ -89,7 +89,7 @@ def views(
     *,
     options: Annotated[
         ViewsOptions,
-        flags(ViewsOptions, hide=("views", "rho", "lambda_", "shard", "keep", "engine")),
+        flags(ViewsOptions, hide=("views", "rho", "lambda_", "shard", "keep", "executor")),
     ],
     config: Config = None,
     as_json: AsJson = False,

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from dtpt.report.record import Record
 
 SHOWN = (
-    *("model", "seed", "limit", "output", "device", "threads", "replicas", "workers", "engine"),
+    *(
+        "model",
+        "seed",
+        "limit",
+        "output",
+        "device",
+        "threads",
+        "workers",
+        "view_workers",
+        "executor",
+    ),
     *("quiet", "full", "record", "from_run"),
 )
 NOT_CLIP = (
@@ -77,7 +87,7 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
         sets, methods = demo_plan(record, full=options.full)
         folder = options.output / ("full-run" if options.full else "run")
         planned = options.model_copy(update={"dataset": sets, "method": methods, "output": folder})
-        _run_options(planned)
+        _evaluate(planned)
         written = _report(planned, record=record)
     else:
         folder = options.from_run
@@ -88,7 +98,7 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
     return written
 
 
-def _run_options(options: DemoOptions) -> None:
+def _evaluate(options: DemoOptions) -> None:
     from dtpt.runs import run_options
 
     _announce(options)

@@ -26,11 +26,11 @@ class SweepOptions(EvalOptions):
     method: Methods = PAPER_METHODS
 
 
-def run_options(
+def evaluate(
     *,
     options: Annotated[EvalOptions, flags(EvalOptions)],
     plan: Annotated[
-        bool, Parameter(help="Only show how a run on a cluster (--engine ray) would be divided.")
+        bool, Parameter(help="Only show how a run on a cluster (--executor ray) would be divided.")
     ] = False,
     config: Config = None,
     as_json: AsJson = False,
@@ -121,9 +121,9 @@ def export(
 
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:
     """Evaluate, export and print; Ctrl-C and SIGTERM end with the command that resumes."""
-    from dtpt.runs import run_options as evaluate_methods
+    from dtpt.runs import run_options
 
-    with resumable(options.output), evaluate_methods(options) as run:
+    with resumable(options.output), run_options(options) as run:
         show_run(run, as_json=as_json, quiet=options.quiet)
         is_partial = bool(run.failures())
     if is_partial:

@@ -47,8 +47,8 @@ _LOOKS = {
     ),
     **dict.fromkeys(
         (
-            *("device", "precision", "threads", "workers", "view_workers", "replicas", "batch"),
-            *("engine", "executor", "shard", "max_failures", "keep", "fresh"),
+            *("device", "precision", "threads", "workers", "view_workers", "batch"),
+            *("executor", "shard", "max_failures", "keep", "fresh"),
         ),
         Parameter(group=_MACHINE),
     ),

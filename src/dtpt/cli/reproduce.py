@@ -82,7 +82,7 @@ def reproduce(
         _analyse(options, ready, folder=options.output / target, as_json=as_json)
         failures = 0
     else:
-        failures = _run_options(options, ready, whole=whole, missing=missing, as_json=as_json)
+        failures = _evaluate(options, ready, whole=whole, missing=missing, as_json=as_json)
     if not as_json:
         print("\n".join(missing.lines), end="\n" if missing or missing.context else "")
     if missing or missing.context or failures:
@@ -129,7 +129,7 @@ def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> No
         print("--partial does what can be done with what is here.")
 
 
-def _run_options(
+def _evaluate(
     options: ReproduceOptions,
     ready: "Target",
     *,

@@ -103,7 +103,7 @@ def compare(
         MetricError: an invalid level or number of draws.
 
     Example:
-        >>> from dtpt.runs.from_python import evaluate
+        >>> from dtpt.runs.evaluation import evaluate
         >>> run = evaluate("openmoji/food-drink", limit=8, method="zero-shot,mean-views", views=4,
         ...                output="food", quiet=True)
         >>> rows = compare(run, against=["zero-shot"], resamples=100).rows
