@@ -12,13 +12,13 @@ import numpy as np
 from dtpt.metrics import (
     CalibrationReport,
     Predictions,
+    binomial_upper_bound,
     bootstrap_intervals,
     calibration_report,
     compare_table,
     fit_temperature,
     pool,
 )
-from dtpt.metrics.distributions import binomial_upper_bounds
 
 SAMPLES = 50_000
 
@@ -75,7 +75,7 @@ def main() -> None:
     seconds = best_seconds(lambda: fit_temperature(logits, labels), times=2)
     print(f"temperature of 10,000 samples, 1,000 classes: {seconds:.2f} s")
     counts = np.arange(1, 10_001)
-    seconds = best_seconds(lambda: binomial_upper_bounds(counts // 20, counts), times=2)
+    seconds = best_seconds(lambda: binomial_upper_bound(counts // 20, counts), times=2)
     print(f"10,000 binomial bounds: {seconds:.2f} s")
 
 

@@ -95,4 +95,4 @@ def lowest_valid_threshold(
 
 @functools.lru_cache(maxsize=4096)  # many splits have the same counts
 def _bound(accepted: int, errors: int, *, level: float) -> float:
-    return binomial_upper_bound(errors, accepted, level=level)
+    return float(binomial_upper_bound(errors, accepted, level=level))

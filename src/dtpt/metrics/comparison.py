@@ -26,7 +26,7 @@ import numpy.typing as npt
 from dtpt.errors import MetricError, UnknownName
 from dtpt.metrics.distributions import (
     binomial_interval,
-    binomial_upper_bounds,
+    binomial_upper_bound,
     mcnemar,
     student_quantile,
     student_tail,
@@ -486,7 +486,7 @@ def _bounds_from_rates(wins: int, losses: int, *, n: int, level: float) -> tuple
     """Return bounds of a difference of two rates from the exact bounds of each."""
     # the distances of the bounds from the rates are added as squares, as variances would be
     counts = np.array([wins, n - wins, losses, n - losses])
-    distance = binomial_upper_bounds(counts, n, level=(1 + level) / 2) - counts / n
+    distance = binomial_upper_bound(counts, n, level=(1 + level) / 2) - counts / n
     win_above, win_below, loss_above, loss_below = distance.tolist()
     middle = (wins - losses) / n
     return middle - math.hypot(win_below, loss_above), middle + math.hypot(win_above, loss_below)

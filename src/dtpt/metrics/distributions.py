@@ -27,18 +27,14 @@ def binomial_cdf(
     return np.where(count < total, tail, 1.0)
 
 
-def binomial_upper_bound(errors: int, n: int, *, level: float = 0.95) -> float:
+def binomial_upper_bound(
+    errors: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95
+) -> FloatArray:
     """Return the exact one-sided upper bound (Clopper-Pearson) of a rate of `errors` in `n`.
 
     Whatever the true rate is, the bound lies below it with a probability of at most 1 - level.
+    Arrays broadcast; numbers give an array without dimensions.
     """
-    return float(binomial_upper_bounds([errors], [n], level=level)[0])
-
-
-def binomial_upper_bounds(
-    errors: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95
-) -> FloatArray:
-    """Return `binomial_upper_bound` of many pairs at once, shape as the arguments broadcast."""
     from scipy.special import betaincinv
 
     count, total = _check_counts(errors, n)
@@ -49,8 +45,8 @@ def binomial_upper_bounds(
 def binomial_interval(successes: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
     """Return the exact two-sided interval (Clopper-Pearson) of a rate."""
     one_sided = (1 + check_level(level)) / 2
-    high = binomial_upper_bound(successes, n, level=one_sided)
-    return 1 - binomial_upper_bound(n - successes, n, level=one_sided), high
+    above = binomial_upper_bound([successes, n - successes], n, level=one_sided)
+    return 1 - float(above[1]), float(above[0])
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -48,11 +48,6 @@ def calibrated_ece(confidence: npt.ArrayLike, *, bins: int = 20) -> CalibratedEc
 
     Its mean is the noise floor; an ECE above its 95 % quantile is significantly above the floor.
     Exact for bins of at most 32,768 samples; a larger bin adds an error of at most one sample.
-
-    Example:
-        >>> chance = calibrated_ece([0.75, 0.75])
-        >>> chance.mean, round(chance.deviation, 4)
-        (0.28125, 0.121)
     """
     values = check_confidence(confidence)
     moments = [_absolute_deviation(part) for _, part in _bins_of(values, bins)]

@@ -65,15 +65,11 @@ class Metric:
         return {"%": 100.0, "×10³": 1000.0}.get(self.unit, 1.0)
 
     @property
-    def arrow(self) -> str:
-        """↑ where more is better, ↓ where less is, empty where neither is."""
-        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
-
-    @property
     def title(self) -> str:
-        """Heading with unit and arrow: `ECE (%) ↓`."""
+        """Heading with unit and direction: `ECE (%) ↓`."""
         unit = f" ({self.unit})" if self.unit else ""
-        return f"{self.heading}{unit} {self.arrow}".rstrip()
+        arrow = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        return self.heading + unit + arrow
 
     def text(self, value: float) -> str:
         """Return a value as it is printed, without unit."""
