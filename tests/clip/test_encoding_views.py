@@ -49,12 +49,12 @@ def test_batches_cover_every_view_once_and_end_at_the_borders(count, size):
     assert all(batch.stop - batch.start <= max(size, 8) for batch in batches)
 
 
-def test_progress_is_told_after_each_batch(tiny_clip):
-    told = []
+def test_progress_is_reported_after_each_batch(tiny_clip):
+    calls = []
     pixels = torch.randn(20, 3, 32, 32)
-    tiny_clip.encode_views(pixels, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 20), (8, 20), (16, 20), (20, 20)]
+    tiny_clip.encode_views(pixels, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(1, 20), (8, 20), (16, 20), (20, 20)]
 
 
-def test_no_views_are_no_features(tiny_clip):
+def test_no_views_give_no_features(tiny_clip):
     assert tiny_clip.encode_views(torch.empty(0, 3, 32, 32)).shape == (0, 32)

@@ -170,9 +170,9 @@ def test_model_without_text_tower_encodes_images_only():
     assert model.text is None
     assert model.encode_views(torch.randn(9, 3, 8, 8)).shape == (9, 6)
     assert model.in_precision("float16").precision == "float16"
-    with pytest.raises(ModelError, match="no text tower"):
+    with pytest.raises(ModelError, match="text tower"):
         model.encode_text(["a cat"])
-    with pytest.raises(ModelError, match="no text tower"):
+    with pytest.raises(ModelError, match="text tower"):
         PromptSet.build(model, ["cat", "dog"])
     with pytest.raises(ModelError):
         model.tokenize(["a cat"])

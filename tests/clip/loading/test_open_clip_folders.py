@@ -180,5 +180,4 @@ def test_full_size_equals_open_clip(open_clip, tmp_path, record_property, name):
     pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(7))
     found = differences(theirs, ours, pixels)
     record_property("largest differences", found)
-    print(f"{name} against open_clip:", found)
     assert max(found.values()) < LIMIT

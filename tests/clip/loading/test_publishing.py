@@ -1,9 +1,10 @@
-"""Uploads to a local server that speaks the hub's protocol, and what comes back from there.
+"""Uploads to a local server that speaks the hub's protocol, and loading them back from there.
 
-huggingface_hub reads its environment at import, so every upload runs in a process of its own.
+huggingface_hub reads its environment at import, so uploads run in a process of their own.
 """
 
 import json
+import shutil
 
 import pytest
 from hub_server import running_hub
@@ -18,13 +19,15 @@ PUSH = """
 import json, sys, warnings
 warnings.simplefilter("error")
 import dtpt
-source = sys.argv[1]
-if source.startswith("local-dir:"):
-    source = dtpt.load_model(source)
-try:
-    print(json.dumps({"address": dtpt.push_to_hub(source, sys.argv[2], license="mit")}))
-except dtpt.DtptError as error:
-    print(json.dumps({"error": str(error)}))
+results = []
+for source, repo in json.loads(sys.argv[1]):
+    if source.startswith("local-dir:"):
+        source = dtpt.load_model(source)
+    try:
+        results.append(dtpt.push_to_hub(source, repo, license="mit"))
+    except dtpt.DtptError as error:
+        results.append(str(error))
+print(json.dumps(results))
 """
 
 
@@ -35,30 +38,31 @@ def folder(tmp_path_factory):
     return folder
 
 
-def push(source, home, hub, repo="org/tiny", token="hf_write"):
-    # Xet, the hub's newer way for large files, needs a server of its own: here the older one.
+def push(uploads, home, hub, token="hf_write"):
+    # Xet, the hub's newer protocol for large files, needs a server of its own: here the older one.
     environment = {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HUB_DISABLE_XET": "1"}
-    done = run(["-c", PUSH, str(source), repo], home, **environment)
+    pairs = json.dumps([(str(source), repo) for source, repo in uploads])
+    done = run(["-c", PUSH, pairs], home, **environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("from_memory", [False, True])
-def test_pushed_model_loads_back_with_its_fingerprint(tmp_path, folder, from_memory):
+def test_pushed_models_load_back_with_their_fingerprint(tmp_path, folder):
     original = load_model(f"local-dir:{folder}")
+    uploads = [(folder, "org/folder"), (f"local-dir:{folder}", "org/memory")]
     with running_hub({}) as hub:
-        source = f"local-dir:{folder}" if from_memory else folder
-        assert push(source, tmp_path, hub) == {"address": f"{hub.url}/org/tiny"}
-        files = hub.repositories["org/tiny"]
-        assert hub.commits == ["Upload with dtpt"]
-        assert set(files) == {"dtpt_config.json", "model.safetensors", "README.md"}
-        back = load("hf-hub:org/tiny", tmp_path, HF_ENDPOINT=hub.url)
+        addresses = push(uploads, tmp_path, hub)
+        assert addresses == [f"{hub.url}/org/folder", f"{hub.url}/org/memory"]
+        assert hub.commits == ["Upload with dtpt"] * 2
+        back = load("hf-hub:org/folder", tmp_path, HF_ENDPOINT=hub.url)
+        first, second = hub.repositories["org/folder"], hub.repositories["org/memory"]
     assert back["fingerprint"] == original.fingerprint
-    card = files["README.md"].decode()
-    assert card == model_card(original, "org/tiny", license="mit")
+    assert set(first) == {"dtpt_config.json", "model.safetensors", "README.md"}
+    assert first["model.safetensors"] == second["model.safetensors"]
+    assert first["README.md"].decode() == model_card(original, "org/folder", license="mit")
 
 
-def test_card_says_what_it_is_and_how_to_load_it(folder):
+def test_card_has_fingerprint_licence_and_the_line_that_loads_it(folder):
     model = load_model(f"local-dir:{folder}")
     card = model_card(model, "org/tiny", license="mit")
     assert card.startswith("---\nlibrary_name: dtpt\n")
@@ -68,35 +72,31 @@ def test_card_says_what_it_is_and_how_to_load_it(folder):
     assert "license:" not in model_card(model, "org/tiny")
 
 
-def test_cards_of_people_are_kept(tmp_path, folder):
+def test_existing_cards_are_kept_and_only_model_files_are_uploaded(tmp_path, folder):
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    (own / "README.md").write_text("# Ours\n")
+    (own / "secret.txt").write_text("not part of the model")
     with running_hub({"org/tiny": {"README.md": b"mine"}}) as hub:
-        push(folder, tmp_path, hub)
+        push([(folder, "org/tiny"), (own, "org/own")], tmp_path, hub)
         assert hub.repositories["org/tiny"]["README.md"] == b"mine"
-        (tmp_path / "own").mkdir()
-        for path in folder.iterdir():
-            (tmp_path / "own" / path.name).write_bytes(path.read_bytes())
-        (tmp_path / "own" / "README.md").write_text("# Ours\n")
-        (tmp_path / "own" / "secret.txt").write_text("not part of the model")
-        push(tmp_path / "own", tmp_path, hub)
-        assert hub.repositories["org/tiny"]["README.md"] == b"# Ours\n"
-        assert "secret.txt" not in hub.repositories["org/tiny"]
+        assert hub.repositories["org/own"]["README.md"] == b"# Ours\n"
+        assert "secret.txt" not in hub.repositories["org/own"]
 
 
-def test_nothing_broken_is_published(tmp_path, folder):
+def test_broken_folders_are_not_published(tmp_path, folder):
     damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    (damaged / "dtpt_config.json").write_bytes((folder / "dtpt_config.json").read_bytes())
+    shutil.copytree(folder, damaged)
     (damaged / "model.safetensors").write_bytes(b"\0" * 100)
     with running_hub({}) as hub:
-        assert "damaged/model.safetensors" in push(damaged, tmp_path, hub)["error"]
-        assert "has no dtpt_config.json" in push(tmp_path, tmp_path, hub)["error"]
+        errors = push([(damaged, "org/tiny"), (tmp_path, "org/tiny")], tmp_path, hub)
         assert hub.repositories == {}
+    assert "damaged/model.safetensors" in errors[0]
+    assert "dtpt_config.json" in errors[1]
 
 
-def test_refusal_of_the_hub_is_one_line(tmp_path, folder):
+def test_refused_upload_is_one_line(tmp_path, folder):
     with running_hub({}) as hub:
-        error = push(folder, tmp_path, hub, token="hf_read")["error"]
-    assert error.startswith("org/tiny cannot be uploaded (")
+        (error,) = push([(folder, "org/tiny")], tmp_path, hub, token="hf_read")
+    assert error.startswith("org/tiny")
     assert "\n" not in error
-    error = push(folder, tmp_path, hub)["error"]  # the server is gone
-    assert "cannot be reached" in error

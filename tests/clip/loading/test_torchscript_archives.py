@@ -109,7 +109,7 @@ def test_activation_is_the_class_that_the_archive_names(tmp_path, activation, ex
     assert load_model(f"local-file:{path}").config.activation == expected
 
 
-def test_archive_that_names_no_activation_needs_the_callers_word(tmp_path):
+def test_archive_that_states_no_activation_needs_the_callers(tmp_path):
     path = tmp_path / "model.pt"
     scripted(weights_of(tiny_model()), None).save(str(path))
     with pytest.raises(CheckpointError, match="activation='quick_gelu'"):

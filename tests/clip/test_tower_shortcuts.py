@@ -1,4 +1,4 @@
-"""What the towers leave out or join changes rounding only: against plain formulas in float64."""
+"""Skipped and fused operations change rounding only: compared with the formulas in float64."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ from dtpt.clip.transformer import Block
 LIMIT = {"rtol": 0, "atol": 1e-12}
 
 
-def shaken(module, seed=0):
-    """Make every weight and statistic matter."""
+def randomised(module, seed=0):
+    """Give every weight and statistic a random value, so that each one matters."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in module.state_dict().items():
@@ -27,11 +27,11 @@ def shaken(module, seed=0):
 def block(request):
     config = TextConfig(width=16, heads=2, mlp_width=32, layers=1, context_length=8, vocab_size=8)
     made = Block(config, activation=request.param).double()
-    return shaken(made).requires_grad_(False), request.param
+    return randomised(made).requires_grad_(False), request.param
 
 
-def plain_block(block, x, activation):
-    """The block as papers write it."""
+def reference_block(block, x, activation):
+    """The block as the paper writes it."""
     q, kv = block.attn.project(block.ln_1(x))
     x = x + block.attn.attend(q, kv)
     hidden = block.mlp.c_fc(block.ln_2(x))
@@ -39,11 +39,11 @@ def plain_block(block, x, activation):
     return x + block.mlp.c_proj(hidden)
 
 
-def test_block_is_the_plain_formula_and_so_is_its_gradient(block):
+def test_block_and_gradient_equal_the_formula(block):
     module, activation = block
     x = torch.randn(3, 5, 16, dtype=torch.float64, requires_grad=True)
     direction = torch.randn(3, 5, 16, dtype=torch.float64)
-    results = [module(x), plain_block(module, x, activation)]
+    results = [module(x), reference_block(module, x, activation)]
     gradients = [torch.autograd.grad(y, x, direction)[0] for y in results]
     torch.testing.assert_close(results[0], results[1], **LIMIT)
     torch.testing.assert_close(gradients[0], gradients[1], **LIMIT)
@@ -51,17 +51,17 @@ def test_block_is_the_plain_formula_and_so_is_its_gradient(block):
         torch.testing.assert_close(module(x), results[1].detach(), **LIMIT)
 
 
-def test_weights_can_still_be_trained(block):
+def test_gradients_of_weights_equal_the_formula(block):
     module, activation = block
     module.requires_grad_(True)
     x = torch.randn(2, 5, 16, dtype=torch.float64)
-    sums = [module(x).square().sum(), plain_block(module, x, activation).square().sum()]
+    sums = [module(x).square().sum(), reference_block(module, x, activation).square().sum()]
     grads = [torch.autograd.grad(total, list(module.parameters())) for total in sums]
-    for mine, theirs in zip(*grads, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    for gradient, expected in zip(*grads, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_queries_keys_and_values_alone_are_those_of_the_whole_projection(block):
+def test_partial_projections_equal_the_whole_one(block):
     attention = block[0].attn
     x = torch.randn(2, 5, 16, dtype=torch.float64)
     q, (k, v) = attention.project(x)
@@ -72,8 +72,8 @@ def test_queries_keys_and_values_alone_are_those_of_the_whole_projection(block):
 
 
 @pytest.mark.parametrize("activation", ["quick_gelu", "gelu"])
-def test_class_token_alone_is_what_the_whole_last_block_gives(make_clip, activation):
-    tower = shaken(make_clip(dtype=torch.float64, activation=activation).visual)
+def test_last_block_at_the_class_token_equals_the_whole_block(make_clip, activation):
+    tower = randomised(make_clip(dtype=torch.float64, activation=activation).visual)
     pixels = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     with torch.no_grad():
         x = tower.conv1(pixels).flatten(2).transpose(1, 2)
@@ -84,12 +84,12 @@ def test_class_token_alone_is_what_the_whole_last_block_gives(make_clip, activat
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_folded_norm_is_the_norm_behind_the_convolution(stride):
-    conv = shaken(nn.Conv2d(4, 6, 3, stride=stride, padding=1, bias=False).double())
-    norm = shaken(nn.BatchNorm2d(6).double()).eval()
+def test_folded_norm_equals_the_norm_after_the_convolution(stride):
+    conv = randomised(nn.Conv2d(4, 6, 3, stride=stride, padding=1, bias=False).double())
+    norm = randomised(nn.BatchNorm2d(6).double()).eval()
     x = torch.randn(2, 4, 8, 8, dtype=torch.float64)
     folds = FoldedNorms()
-    for _ in range(2):  # made, then kept
+    for _ in range(2):  # folded, then reused
         torch.testing.assert_close(folds.conv_norm(x, conv, norm=norm), norm(conv(x)), **LIMIT)
     down = nn.Sequential(nn.AvgPool2d(2), conv, norm)
     torch.testing.assert_close(FoldedNorms().shortcut(x, down), down(x), **LIMIT)
@@ -100,15 +100,15 @@ def test_folded_norm_is_the_norm_behind_the_convolution(stride):
     assert not torch.equal(norm.running_mean, before)  # training still gathers statistics
 
 
-def test_overwriting_stops_where_a_gradient_is_wanted():
+def test_nothing_is_overwritten_when_a_gradient_is_needed():
     x = torch.tensor([-1.0, 2.0], requires_grad=True)
     shortcut = torch.tensor([0.5, 0.5])
     fresh = x * 1
     assert add_relu(fresh, shortcut).tolist() == [0.0, 2.5]
     assert fresh.tolist() == [-1.0, 2.0]
     with torch.no_grad():
-        mine = torch.tensor([-1.0, 2.0])
-        assert add_relu(mine, shortcut).data_ptr() == mine.data_ptr()
+        fresh = torch.tensor([-1.0, 2.0])
+        assert add_relu(fresh, shortcut).data_ptr() == fresh.data_ptr()
     assert shortcut.tolist() == [0.5, 0.5]
 
 

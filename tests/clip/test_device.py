@@ -1,4 +1,4 @@
-"""One rule for all device options."""
+"""Choosing a device."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def two_gpus(monkeypatch):
         switch.allow_tf32 = value
 
 
-def test_auto_is_the_best_there_is(monkeypatch, two_gpus):
+def test_auto_prefers_cuda_then_mps_then_cpu(monkeypatch, two_gpus):
     assert choose_device("auto") == choose_device() == torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
@@ -39,8 +39,8 @@ def test_tf32_is_off_once_a_cuda_device_is_chosen(two_gpus, name):
 
 
 @pytest.mark.parametrize("name", ["cuda:2", "cuda:x", "tpu", "", "meta", "CPU", "mps"])
-def test_absent_device_is_one_line_with_those_that_are_there(two_gpus, name):
-    with pytest.raises(DeviceError, match="auto, cpu, cuda, cuda:0, cuda:1"):
+def test_absent_device_is_an_error_that_lists_the_present_ones(two_gpus, name):
+    with pytest.raises(DeviceError, match="cuda:1"):
         choose_device(name)
 
 

@@ -1,4 +1,4 @@
-"""The towers as published give the numbers of ours; they are the yardstick of the benchmarks."""
+"""The towers as published, which are the baseline of the benchmarks, equal ours."""
 
 import pytest
 import torch
@@ -25,26 +25,26 @@ def model(request, make_clip):
     return make_clip(dtype=torch.float64, activation=request.param)
 
 
-def test_image_features_are_ours(model):
+def test_image_features_equal_the_reference(model):
     size = model.config.vision.image_size
     pixels = torch.randn(3, 3, size, size, dtype=torch.float64)
-    theirs = ReferenceClip(model).encode_image(pixels)
-    torch.testing.assert_close(model.encode_image(pixels), theirs, **LIMIT)
+    expected = ReferenceClip(model).encode_image(pixels)
+    torch.testing.assert_close(model.encode_image(pixels), expected, **LIMIT)
 
 
-def test_text_features_are_ours(model):
+def test_text_features_equal_the_reference(model):
     names = ["cat", "dog", "a very large car"]
     prompts = PromptSet.build(model, names)
-    theirs = text_features(ReferenceClip(model), prompts, context=prompts.context)
-    mine = model.encode_text([f"a photo of a {name}." for name in names])
-    torch.testing.assert_close(mine, theirs, **LIMIT)
+    expected = text_features(ReferenceClip(model), prompts, context=prompts.context)
+    features = model.encode_text([f"a photo of a {name}." for name in names])
+    torch.testing.assert_close(features, expected, **LIMIT)
 
 
-def test_weights_are_shared_and_stay_as_they_are(model):
+def test_weights_are_shared_and_unchanged(model):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    plain = ReferenceClip(model)
-    shared = plain.state_dict()
+    reference = ReferenceClip(model)
+    shared = reference.state_dict()
     for name, tensor in model.state_dict().items():
         assert shared[name].data_ptr() == tensor.data_ptr()
         assert torch.equal(tensor, before[name])
-    assert not any(weight.requires_grad for weight in plain.parameters())
+    assert not any(weight.requires_grad for weight in reference.parameters())
