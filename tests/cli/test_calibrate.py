@@ -4,14 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from dtpt.runs.probabilities import pack, unpack
-from dtpt.runs.queries import Weight
 from probability_runs import write_probabilities
 
 from dtpt.calibration import read_calibration
 from dtpt.calibration.conformal import LOG_FLOOR, as_stored
 from dtpt.runs import open_run
-from dtpt.runs.store import Store
+from dtpt.runs.rows import pack, unpack
+from dtpt.runs.store import SelectedLambda, Store
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +134,7 @@ def test_a_selected_lambda_is_part_of_the_setup(dtpt, tmp_path):
     with open_run(folder) as run:
         spec, (cell,) = run.spec, run.cells
     with Store(folder / "run.sqlite", spec) as store:
-        store.write_weights({cell: Weight(272099.5, 32)})
+        store.write_lambdas({cell: SelectedLambda(272099.5, 32)})
     done = dtpt("calibrate", folder, "--method", "d-tpt@auto", "--json")
     setup = json.loads(done.stdout)["setup"]
     assert (setup["method"], setup["lambda"]) == ("d-tpt", 272099.5)

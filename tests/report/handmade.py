@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dtpt.runs.rows import pack
+from dtpt.runs.rows import Row, pack
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import Cell, DatasetSpec, MethodSpec, ModelSpec, RunSpec
-from dtpt.runs.store import Answer, SampleInfo, Store
+from dtpt.runs.store import SampleRecord, Store
 
 TUNING = {
     "steps": 1,
@@ -43,7 +43,7 @@ def dataset(
         fingerprint=fingerprint or f"{name}-fingerprint",
         classes=classes,
         samples=samples,
-        whole=whole,
+        whole=samples if whole is None else whole,
         family=family,
         limit=limit,
         methods=tuple(MethodSpec(name=m, lambda_=weight) for m, weight in methods),
@@ -86,7 +86,7 @@ def write_run(
     with Store(folder / file, spec) as store:
         store.begin_session(dict(session))
         for name, texts in remarks.items():
-            store.write_remarks(name, texts)
+            store.write_notes(name, texts)
         for entry in datasets:
             store.write_classes(entry.name, classes)
             cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
@@ -97,7 +97,7 @@ def write_run(
 
 
 def _write_sample(store, entry, cells, index, says, done, keep, name) -> None:
-    sample = SampleInfo(entry.name, name, label=index % entry.classes)
+    sample = SampleRecord(name, label=index % entry.classes)
     states = {cell: done(cell, index) for cell in cells}
     answers = {
         cell: answer(sample.label, *says(cell, index), classes=entry.classes, keep=keep)
@@ -105,28 +105,28 @@ def _write_sample(store, entry, cells, index, says, done, keep, name) -> None:
         if state == "ok"
     }
     if answers:
-        store.write(sample, answers)
+        store.write(entry.name, sample, rows=answers)
     failed = [cell for cell, state in states.items() if state == "failed"]
     if failed:
-        store.write_failure(sample, failed, reason="truncated file")
+        store.write_failure(entry.name, sample, cells=failed, reason="truncated file")
 
 
 def answer(
     label: int, correct: bool, confidence: float, *, classes: int = 3, keep: bool = True
-) -> Answer:
+) -> Row:
     """The answer of a model that spreads what is left evenly over the other classes."""
     prediction = label if correct else (label + 1) % classes
     rest = (1 - confidence) / max(classes - 1, 1)
     squares = confidence**2 + (classes - 1) * rest**2
     probabilities = np.full(classes, max(rest, 1e-12))
     probabilities[prediction] = confidence
-    return Answer(
+    return Row(
         prediction=prediction,
         confidence=confidence,
         entropy=0.5,
         p_label=confidence if correct else rest,
         sum_squares=squares,
-        top5=((prediction, confidence),),
+        top5=f"[[{prediction},{confidence}]]",
         zero_shot_prediction=label,
         zero_shot_confidence=0.4,
         log_probabilities=pack(np.log(probabilities)) if keep else None,

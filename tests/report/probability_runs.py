@@ -6,8 +6,8 @@ import numpy as np
 from handmade import dataset, write_run
 
 from dtpt.runs import open_run
-from dtpt.runs.rows import pack
-from dtpt.runs.store import Answer, SampleInfo, Store
+from dtpt.runs.rows import Row, pack
+from dtpt.runs.store import SampleRecord, Store
 
 METHODS = (("zero-shot", None), ("d-tpt", 1e5), ("d-tpt", 1e6))
 CLASSES = ("cat", "dog", "bird", "sea_lion")
@@ -43,12 +43,12 @@ def write_probabilities(
         for index in range(samples):
             logits = 5 * rng.normal(size=4)
             label = int((logits + rng.gumbel(size=4)).argmax())
-            sample = SampleInfo(name, f"image-{index:05d}", label=label)
+            sample = SampleRecord(f"image-{index:05d}", label=label)
             said = {
                 cell: answer(factors.get(cell.method, 1.0) * logits, label=label, keep=keep)
                 for cell in spec.cells()
             }
-            store.write(sample, said)
+            store.write(name, sample, rows=said)
     return run
 
 
@@ -56,13 +56,13 @@ def answer(logits, *, label, keep):
     log_p = logits - np.logaddexp.reduce(logits)
     p = np.exp(log_p)
     best = int(p.argmax())
-    return Answer(
+    return Row(
         prediction=best,
         confidence=float(p[best]),
         entropy=float(-(p * log_p).sum()),
         p_label=float(p[label]),
         sum_squares=float((p * p).sum()),
-        top5=((best, float(p[best])),),
+        top5=f"[[{best},{float(p[best])}]]",
         zero_shot_prediction=best,
         zero_shot_confidence=float(p[best]),
         log_probabilities=pack(log_p) if keep else None,
