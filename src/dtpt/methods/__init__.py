@@ -21,16 +21,8 @@ Read in this order:
 
 A method is TPT plus, at most, one function of the text features. To add one, write that function
 and one line in `METHODS` (or register a `Method` in the entry-point group `dtpt.methods`); engine,
-command line, sweeps, tables, legends and the page take it from there.
-
->>> from dtpt.methods import METHODS, regularised
->>> sharpen = regularised("sharpen", lambda text: -(text**4).sum(-1).mean(), lambda_=10.0)
->>> METHODS["sharpen"] = sharpen
->>> resolve_method("sharpen").label
-'sharpen@10'
->>> del METHODS["sharpen"]
-
-Importing this package loads no torch.
+command line, sweeps, tables, legends and the page take it from there. docs/own-regulariser.md has
+an example. Importing this package loads no torch.
 """
 
 from dtpt.methods.base import (
@@ -38,15 +30,12 @@ from dtpt.methods.base import (
     AutoLambda,
     Look,
     Method,
-    Modifier,
-    Regulariser,
     ResolvedMethod,
     method_cost,
     method_label,
     regularised,
 )
 from dtpt.methods.parse import (
-    ParsedName,
     expand_views,
     find_method,
     known_methods,
@@ -66,9 +55,6 @@ __all__ = [
     "AutoLambda",
     "Look",
     "Method",
-    "Modifier",
-    "ParsedName",
-    "Regulariser",
     "ResolvedMethod",
     "expand_views",
     "find_method",

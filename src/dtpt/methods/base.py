@@ -215,21 +215,14 @@ class Cost:
 
 
 def method_cost(method: ResolvedMethod, *, views: int = 64, steps: int = 1) -> Cost:
-    """Count the passes of one method on one image, without those that serve all images.
-
-    Example:
-        >>> from dtpt.methods import resolve_method
-        >>> method_cost(resolve_method("d-tpt"))
-        Cost(image_passes=64, text_forward=1, text_backward=1)
-    """
+    """Count the passes of one method on one image, without those that serve all images."""
     through_tower = method.method.tunes_on_views and method.method.parameter == "context"
     passes = steps if through_tower else 0
     return Cost(views if method.uses_views else 1, passes, passes)
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is one real number, Python's or NumPy's."""
-    return isinstance(value, Real)
+    return isinstance(value, Real)  # Python's or NumPy's
 
 
 def regularised(

@@ -12,6 +12,8 @@ alternating, at most five steps for y and five for m, five times over, from m = 
 classified. No gradient and no text pass: a problem of N × N numbers.
 """
 
+from collections.abc import Callable
+
 from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.tpt import at_least_float32
 from dtpt.methods.zero_shot import class_logits
@@ -34,47 +36,43 @@ def mode_logits(views: Tensor, text: Tensor, *, logit_scale: float) -> Tensor:
 def find_mode(views: Tensor, *, affinity: Tensor) -> Tensor:
     """Return the mode (D,) of unit features (N, D) under their (N, N) affinity."""
     spread = squared_bandwidths(views)
-    weights = views.new_full((len(views),), 1 / len(views))
-    mode = views[0]
+    weights, mode = views.new_full((len(views),), 1 / len(views)), views[0]
+
+    def density(point: Tensor) -> Tensor:  # (N,)
+        return (-(views - point).square().sum(dim=-1) / (2 * spread)).exp()
+
+    def weigh(y: Tensor) -> Tensor:
+        return ((near + AFFINITY * (affinity @ y)) / SHARPNESS).softmax(dim=-1)
+
+    def shift(point: Tensor) -> Tensor:
+        moved = (weights * density(point)) @ views  # (D,)
+        length: Tensor = moved.norm()
+        return moved / length.clamp_min(1e-12)
+
     for _ in range(ROUNDS):
-        weights = _weigh(weights, density(views, mode, spread=spread), affinity=affinity)
-        mode = _shift(mode, views, spread=spread, weights=weights)
+        near = density(mode)
+        weights = _repeat(weigh, weights)
+        mode = _repeat(shift, mode)
     return mode
+
+
+def _repeat(update: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+    for _ in range(STEPS):
+        before, value = value, update(value)
+        if float((value - before).norm()) < TOLERANCE:
+            break
+    return value
 
 
 def squared_bandwidths(views: Tensor) -> Tensor:
     """Return h² (N,) of each view; one view alone gets 1."""
     others = len(views) - 1
-    nearest = max(1, int(NEAREST * others))
     if others < 1:
         return views.new_ones(1)
     squares = (views[:, None] - views[None]).square().sum(dim=-1)  # (N, N)
+    nearest = max(1, int(NEAREST * others))
     closest = squares.sort(dim=1).values[:, 1 : nearest + 1]  # without the view itself
     return (closest.mean(dim=1) / 2).clamp_min(1e-12)
-
-
-def density(views: Tensor, mode: Tensor, *, spread: Tensor) -> Tensor:
-    """Return each view's Gaussian density (N,) at the mode."""
-    return (-(views - mode).square().sum(dim=-1) / (2 * spread)).exp()
-
-
-def _weigh(weights: Tensor, near: Tensor, *, affinity: Tensor) -> Tensor:
-    for _ in range(STEPS):
-        before = weights
-        weights = ((near + AFFINITY * (affinity @ weights)) / SHARPNESS).softmax(dim=-1)
-        if float((weights - before).norm()) < TOLERANCE:
-            break
-    return weights
-
-
-def _shift(mode: Tensor, views: Tensor, *, spread: Tensor, weights: Tensor) -> Tensor:
-    for _ in range(STEPS):
-        before = mode
-        mode = (weights * density(views, mode, spread=spread)) @ views  # (D,)
-        mode = mode / mode.norm().clamp_min(1e-12)
-        if float((mode - before).norm()) < TOLERANCE:
-            break
-    return mode
 
 
 MTA = Method(

@@ -40,18 +40,10 @@ VIEWS_AUTO = f"{VIEWS}auto"
 
 @dataclass(frozen=True)
 class ParsedName:
-    """The parts of a method name as written; `str` puts them together again.
+    """The parts of a method name as written; `str` puts them together again."""
 
-    Example:
-        >>> parsed = parse_label("d-tpt+views=0.3@1e6")
-        >>> parsed.base, parsed.modifiers, parsed.rule, parsed.name
-        ('d-tpt', ('views=0.3',), '1e6', 'd-tpt+views=0.3')
-        >>> str(parsed.with_lambda(5)), str(parsed.with_modifier("sals"))
-        ('d-tpt+views=0.3@5', 'd-tpt+views=0.3+sals@1e6')
-    """
-
-    base: str
-    modifiers: tuple[str, ...] = ()
+    base: str  # "d-tpt"
+    modifiers: tuple[str, ...] = ()  # ("views=0.3",)
     rule: str = ""  # λ as written: "1e6" or "auto=0.9"; empty for none
 
     def __str__(self) -> str:
@@ -64,11 +56,7 @@ class ParsedName:
 
     @property
     def auto(self) -> AutoLambda | None:
-        """The rule `auto...`; None for a number or nothing.
-
-        Raises:
-            MethodError: something else that begins with "auto", or a quantile outside (0, 1).
-        """
+        """The rule `auto...`, checked; None for a number or nothing."""
         if not self.rule.startswith("auto"):
             return None
         written = re.fullmatch(r"auto(-each)?(?:=(.+))?", self.rule)
@@ -113,13 +101,11 @@ class ParsedName:
         Without λ a label means every number, but no `@auto` rule; `@auto` means `@auto=0.9`, and
         `+views=auto` every fraction.
         """
-        other = parse_label(name)
-        wanted = self
+        wanted, other = self, parse_label(name)
         if VIEWS_AUTO in self.modifiers and other.views is not None:
             wanted, other = self.without_views(), other.without_views()
-        if wanted.name != other.name or self.auto != other.auto:
-            return False
-        return self.lambda_ is None or self.lambda_ == lambda_
+        is_same = wanted.name == other.name and wanted.auto == other.auto
+        return is_same and wanted.lambda_ in (None, lambda_)
 
 
 def parse_label(text: str) -> ParsedName:
@@ -130,23 +116,10 @@ def parse_label(text: str) -> ParsedName:
 
 
 def expand_views(text: str) -> tuple[str, ...]:
-    """Return a name with `+views=auto` as one name per fraction; others as they are.
-
-    Example:
-        >>> expand_views("tpt+views=auto")[:2], expand_views("tpt")
-        (('tpt+views=0.02', 'tpt+views=0.05'), ('tpt',))
-    """
-    parsed = parse_label(text)
-    if VIEWS_AUTO not in parsed.modifiers:
+    """Return a name with `+views=auto` as one name per fraction; others as they are."""
+    if VIEWS_AUTO not in parse_label(text).modifiers:
         return (text,)
-    return tuple(
-        str(replace(parsed, modifiers=tuple(_views(m, fraction) for m in parsed.modifiers)))
-        for fraction in FRACTIONS
-    )
-
-
-def _views(modifier: str, fraction: float) -> str:
-    return f"{VIEWS}{fraction:g}" if modifier == VIEWS_AUTO else modifier
+    return tuple(text.replace(VIEWS_AUTO, f"{VIEWS}{fraction:g}") for fraction in FRACTIONS)
 
 
 def learning_rate(value: float) -> Modifier:
@@ -174,11 +147,7 @@ def known_methods() -> dict[str, Method]:
 
 
 def find_method(name: str) -> Method:
-    """Return one row of the table, a plug-in or a static variant.
-
-    Raises:
-        UnknownName: the message has the nearest names.
-    """
+    """Return one row of the table, a plug-in or a static variant; UnknownName has the nearest."""
     if name in METHODS:
         return METHODS[name]
     known = known_methods()
@@ -188,12 +157,7 @@ def find_method(name: str) -> Method:
 
 
 def find_modifier(suffix: str) -> Modifier:
-    """Return a modifier by what is typed after the plus sign.
-
-    Raises:
-        UnknownName: the message has the nearest names.
-        MethodError: its number is out of range.
-    """
+    """Return a modifier by what is typed after the plus sign."""
     if suffix == VIEWS_AUTO:
         raise MethodError(
             f"+{VIEWS_AUTO} is selected on labelled rows: `dtpt eval` runs all fractions, "
@@ -311,12 +275,7 @@ def _choose_lambda(method: Method, lambda_: float | None, *, protocol: str) -> f
 
 
 def method_look(name: str) -> Look:
-    """Return the look of the method in a name of the grammar; an empty one if it is unknown.
-
-    Example:
-        >>> method_look("c-tpt+sals").colour, method_look("an unknown method").colour
-        ('#2f9e77', '')
-    """
+    """Return the look of the method in a name of the grammar; an empty one if it is unknown."""
     try:
         return find_method(parse_label(name).base).look
     except DtptError:
@@ -333,8 +292,8 @@ def method_title(name: str, lambda_: float | None = None) -> str:
         ('D-TPT mean of 30 % of views (λ auto, 90 % of signs)', 'unknown-tpt')
     """
     parsed = parse_label(name)
-    title = method_look(parsed.base).title or method_look(parsed.base.removesuffix(STATIC)).title
-    title = " ".join([title or parsed.base, *(_modifier_title(m) for m in parsed.modifiers)])
+    base = method_look(parsed.base).title or parsed.base
+    title = " ".join([base, *(_modifier_title(modifier) for modifier in parsed.modifiers)])
     if parsed.rule:
         return f"{title} (λ {_rule_text(parsed)})"
     return title if lambda_ is None else f"{title} (λ = {lambda_text(lambda_)})"

@@ -17,40 +17,22 @@ from dtpt.methods.vte import VTE
 from dtpt.methods.zero import ZERO
 from dtpt.methods.zero_shot import ZERO_SHOT
 
+PAPER = (ZERO_SHOT, TPT, C_TPT, O_TPT, D_TPT)
 METHODS: dict[str, Method] = {
-    # the paper
-    "zero-shot": ZERO_SHOT,
-    "tpt": TPT,
-    "c-tpt": C_TPT,
-    "o-tpt": O_TPT,
-    "d-tpt": D_TPT,
-    # other readings of the paper, and the one that no basis changes
-    "o-tpt:printed": O_TPT_PRINTED,
-    "d-tpt:mean-kl": D_TPT_MEAN_KL,
-    "d-tpt:reverse-kl": D_TPT_REVERSE_KL,
-    "d-tpt:aligned": D_TPT_ALIGNED,
-    # peers that tune the prompt
-    "a-tpt": A_TPT,
-    "r-tpt": R_TPT,
-    # predictions from many views, without a gradient
-    "mean-views": MEAN_VIEWS,
-    "vte": VTE,
-    "zero": ZERO,
-    "mta": MTA,
-    # a shift of the text features instead of a prompt
-    "tps": TPS,
-    "c-tps": C_TPS,
-    "o-tps": O_TPS,
-    "d-tps": D_TPS,
-    "d-tps:aligned": D_TPS_ALIGNED,
-    # null controls
-    "random-tpt": RANDOM_TPT,
-    "random-tpt:1": RANDOM_TPT_1,
+    method.name: method
+    for method in (
+        *PAPER,
+        # other readings of the paper, and the one that no basis changes
+        *(O_TPT_PRINTED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL, D_TPT_ALIGNED),
+        # peers that tune the prompt
+        *(A_TPT, R_TPT),
+        # predictions from many views, without a gradient
+        *(MEAN_VIEWS, VTE, ZERO, MTA),
+        # a shift of the text features instead of a prompt
+        *(TPS, C_TPS, O_TPS, D_TPS, D_TPS_ALIGNED),
+        # null controls
+        *(RANDOM_TPT, RANDOM_TPT_1),
+    )
 }
-PAPER_METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt")
-MODIFIERS: dict[str, Modifier] = {
-    "no-tdd": NO_TDD,
-    "no-tdd:aligned": NO_TDD_ALIGNED,
-    "no-idd": NO_IDD,
-    "sals": SALS,
-}
+PAPER_METHODS = tuple(method.name for method in PAPER)
+MODIFIERS: dict[str, Modifier] = {m.name: m for m in (NO_TDD, NO_TDD_ALIGNED, NO_IDD, SALS)}

@@ -36,9 +36,8 @@ def pull_back(text: Tensor, shift: Tensor, *, gradient: Tensor) -> Tensor:
 
     Moving along the feature itself changes nothing, because the result is normalised.
     """
-    moved = text + shift
-    length: Tensor = moved.norm(dim=-1, keepdim=True)
-    unit = moved / length
+    length: Tensor = (text + shift).norm(dim=-1, keepdim=True)
+    unit = shifted(text, shift)
     return (gradient - (gradient * unit).sum(dim=-1, keepdim=True) * unit) / length
 
 
