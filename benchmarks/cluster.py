@@ -3,60 +3,64 @@
 The workers do no work: they answer every image at once with rows of a fixed content. So all time is
 the driver's: planning, messages, and the store, which waits for the disk once for all rows that
 have arrived together. Beside it the same run with such a worker in the driver's own process,
-without Ray. All on this machine, with a Ray of its own.
+without Ray (0 actors). All on this machine, with a Ray of its own.
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from benchmarks.measuring import Listed, Row, Times, in_turns, machine, whole_numbers
+from benchmarks import measuring
+from benchmarks.measuring import Listed, Times
+from dtpt.data import Dataset, FileRef, Sample
+from dtpt.executors.cluster import Quota, ResourceRequest, connected
+from dtpt.executors.pool import Announce, Executor, Factory, FunctionWorker, InlineExecutor
+from dtpt.executors.ray import RayExecutor
 from dtpt.methods import PAPER_METHODS
-from dtpt.runs.orders import Answered, Batch, Event, Place, Ready, WorkOrder
-from dtpt.runs.store import Answer
-
-if TYPE_CHECKING:
-    from dtpt.runs.crews import Crew
-    from dtpt.runs.setup import Setup
+from dtpt.options import EvalOptions
+from dtpt.runs.evaluation import Prepared, prepare
+from dtpt.runs.plan import Plan
+from dtpt.runs.progress import Silent
+from dtpt.runs.rows import Row
+from dtpt.runs.schedule import Scheduler
+from dtpt.runs.shards import Shard
+from dtpt.runs.store import Store
+from dtpt.runs.worker import ImageResult, ImageTask
 
 CLASSES = 100
-ROW = Answer(0, 0.5, 1.0, 0.5, 0.4, ((0, 0.5),), 0, 0.5, bytes(200))
+ROW = Row(0, 0.5, 1.0, 0.5, 0.4, "[[0,0.5]]", 0, 0.5, log_probabilities=bytes(200))
 
 
 def cluster(
     *, images: int = 2000, actors: Listed = "1,2,4", batch: int = 8, rounds: int = 3
-) -> Row:
+) -> measuring.Row:
     """Measure how many rows per second the driver of a cluster stores at most.
 
     Args:
         batch: Images of a message.
         rounds: Of each number of actors, in turns; the best counts.
     """
-    from dtpt.runs.cluster.connection import connected
-
-    about, counts = machine(), whole_numbers(actors, "--actors")
+    machine, counts = measuring.machine(), measuring.whole_numbers(actors, "--actors")
     with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder, ExitStack() as stack:
-        setup = _setup(images, Path(folder))
-        crews = {0: _alone(setup)}
-        stack.enter_context(connected("ray=local", cores=sum(counts)))
+        prepared = _prepared(images, Path(folder))
+        executors: dict[int, Executor] = {0: InlineExecutor(idle_worker, depth=batch)}
+        stack.enter_context(connected("ray", cores=sum(counts)))
         for count in counts:
-            crews[count] = stack.enter_context(_crew(setup, count, batch=batch))
-        runs = {str(count): partial(_run, setup, crews[count], batch=batch) for count in crews}
-        times = in_turns(runs, rounds)
+            executors[count] = stack.enter_context(closing(_on_ray(count, batch)))
+        runs = {str(count): partial(_run, prepared, one) for count, one in executors.items()}
+        times = measuring.in_turns(runs, rounds)
     return {
         "pictures": images,
         "batch": batch,
         "rounds": rounds,
         "methods": len(PAPER_METHODS),
-        "rows": [_row(times, count, images=images) for count in crews],
-        "machine": about,
+        "rows": [_row(times, count, images=images) for count in executors],
+        "machine": machine,
     }
 
 
-def _row(times: dict[str, Times[None]], actors: int, *, images: int) -> Row:
+def _row(times: dict[str, Times[None]], actors: int, *, images: int) -> measuring.Row:
     taken, alone = times[str(actors)], times["0"].best
     return {
         "actors": actors,
@@ -68,118 +72,68 @@ def _row(times: dict[str, Times[None]], actors: int, *, images: int) -> Row:
     }
 
 
-def answers(batch: Batch) -> list[Event]:
-    return [
-        Answered(
-            Place(batch.number, item.sample.id),
-            image_key="key",
-            answers=(ROW,) * len(item.methods),
-        )
-        for item in batch.items
-    ]
+def answer(task: ImageTask) -> ImageResult:
+    """Answer an image without opening it."""
+    return ImageResult((ROW,) * len(task.methods), image_key="key")
 
 
-class IdleActor:
-    """A worker on a cluster that does nothing."""
-
-    def start(self, _order: WorkOrder) -> Ready:
-        return Ready()
-
-    def work(self, batch: Batch) -> list[Event]:
-        return answers(batch)
-
-    def close(self) -> None: ...
+def idle_worker(announce: Announce) -> FunctionWorker:
+    return FunctionWorker(answer, announce)
 
 
-class IdleReplica:
-    """A worker in the driver's own process that does nothing."""
+class IdleDeployment:
+    """What workers that do nothing bring to a node."""
 
-    def __init__(self, order: WorkOrder) -> None:
-        self.order = order
-        self._events: list[Event] = []
+    artifact = None
 
-    @property
-    def pending(self) -> int:
-        return len(self._events)
+    def probe(self) -> None: ...
 
-    def add(self, batch: Batch) -> None:
-        self._events.extend(answers(batch))
+    def received_folder(self, artifact: object) -> Path:
+        raise NotImplementedError(artifact)  # nothing is sent
 
-    def next(self) -> list[Event]:
-        events, self._events = self._events, []
-        return events
+    def factory(self, quota: Quota, *, received: Path | None) -> Factory:
+        del quota, received
+        return idle_worker
 
-    def close(self) -> None: ...
+    def localise(self, task: ImageTask, site: None) -> ImageTask:
+        del site
+        return task
 
-
-def _setup(images: int, folder: Path) -> "Setup":
-    """Prepare a run over images that are never opened."""
-    from dtpt.data import Dataset, FileRef, Sample
-    from dtpt.runs.setup import prepare
-
-    samples = [Sample(f"{k:07d}", k % CLASSES, FileRef(folder / "none")) for k in range(images)]
-    names = tuple(f"class number {k}" for k in range(CLASSES))
-    dataset = Dataset("nothing", names, samples)
-    return prepare(_options(folder), datasets=[dataset])
+    def is_lost(self, task: ImageTask, result: ImageResult, *, site: None) -> bool:
+        del task, result, site
+        return False
 
 
-def _options(folder: Path) -> Any:
-    from dtpt.options import EvalOptions
-
-    return EvalOptions(dataset=("nothing",), method=PAPER_METHODS, output=folder, device="cpu")
-
-
-def _order(setup: "Setup") -> WorkOrder:
-    from dtpt.runs.resources import Resources
-    from dtpt.runs.setup import work_order
-
-    return work_order(setup, _options(Path()), resources=Resources(0, 1, 0))
-
-
-def _alone(setup: "Setup") -> "Crew":
-    from dtpt.runs.crews import InlineCrew
-
-    replica: Any = IdleReplica(_order(setup))
-    return InlineCrew(replica)
-
-
-@contextmanager
-def _crew(setup: "Setup", count: int, *, batch: int) -> Iterator["Crew"]:
-    """Open so many idle actors, all of which have been started."""
-    from dtpt.runs.cluster.crew import ClusterCrew
-    from dtpt.runs.cluster.machines import Wishes
-
-    crew = ClusterCrew(
-        _order(setup),
-        wishes=Wishes(device="cpu", replicas=count),
-        goods={},
-        pictures=batch,
+def _on_ray(count: int, batch: int) -> RayExecutor:
+    """Start so many idle actors."""
+    executor = RayExecutor(
+        IdleDeployment(),
+        request=ResourceRequest(device="cpu", workers=count, view_workers=0),
+        chunk=batch,
         note=lambda _: None,
         record=lambda _: None,
-        actor=IdleActor,
     )
-    try:
-        crew.wait_for(count)
-        yield crew
-    finally:
-        crew.close()
+    executor.wait_for_nodes(60)
+    return executor
 
 
-def _run(setup: "Setup", crew: "Crew", *, batch: int) -> None:
+def _prepared(images: int, folder: Path) -> Prepared:
+    """Prepare a run over images that are never opened."""
+    samples = [Sample(f"{k:07d}", k % CLASSES, FileRef(folder / "none")) for k in range(images)]
+    names = tuple(f"class number {k}" for k in range(CLASSES))
+    options = EvalOptions(dataset=("nothing",), method=PAPER_METHODS, output=folder, device="cpu")
+    return prepare(options, datasets=[Dataset("nothing", names, samples)])
+
+
+def _run(prepared: Prepared, executor: Executor) -> None:
     """Plan and do a whole run in a store of its own."""
-    from dtpt.runs.planning import Plan
-    from dtpt.runs.progress import Silent
-    from dtpt.runs.scheduler import Scheduler
-    from dtpt.runs.shards import Shard
-    from dtpt.runs.store import Store
-
     with (
         tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder,
-        Store(Path(folder) / "run.sqlite", setup.spec) as store,
-        Plan(setup, store=store, shard=Shard()) as plan,
+        Store(Path(folder) / "run.sqlite", prepared.spec) as store,
+        Plan(prepared, store=store, shard=Shard()) as plan,
     ):
         store.begin_session({})
         scheduler = Scheduler(
-            plan, crew, store=store, reporter=Silent(), max_failures=0.0, batch=batch
+            plan, executor, prepared=prepared, store=store, reporter=Silent(), max_failures=0.0
         )
         scheduler.run()

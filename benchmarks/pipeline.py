@@ -29,18 +29,18 @@ VIEWS = 64
 SERIAL_IMAGES = 8
 
 
-def pipeline(*, images: int = 128, replicas: str = "auto", workers: str = "auto") -> Row:
+def pipeline(*, images: int = 128, workers: str = "auto", view_workers: str = "auto") -> Row:
     """Measure images per second of a whole run, and how busy it keeps the cores.
 
     Args:
         images: Of each of two data sets.
-        replicas: As for `dtpt eval`.
         workers: As for `dtpt eval`.
+        view_workers: As for `dtpt eval`.
     """
     fixed = {"dataset": DATASETS, "method": METHODS, "views": VIEWS, "cache": False, "quiet": True}
     machine = measuring.machine()
     with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder:
-        given = {"limit": images, "replicas": replicas, "workers": workers}
+        given = {"limit": images, "workers": workers, "view_workers": view_workers}
         options = EvalOptions.parse({**fixed, **given, "output": Path(folder) / "run"})
         before, began = measuring.processor_seconds(), time.perf_counter()
         with run_options(options) as run:
@@ -56,8 +56,8 @@ def pipeline(*, images: int = 128, replicas: str = "auto", workers: str = "auto"
         "serial_pictures_per_second": 1 / sum(stages.values()),
         "stage_seconds": stages,
         "busy_share": busy / (seconds * machine["cores"]),
-        "replicas": session["replicas"],
-        "workers": session["workers"],
+        "replicas": session["workers"],
+        "workers": session["view_workers"],
         "machine": machine,
     }
 

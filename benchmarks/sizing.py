@@ -19,8 +19,7 @@ from dtpt.clip.prompts import PromptSet
 from dtpt.data.catalog import catalog_entry
 from dtpt.methods import resolve_method
 from dtpt.report.paper.targets import find_target
-from dtpt.runs.answers import log_softmax
-from dtpt.runs.probabilities import pack
+from dtpt.runs.rows import log_softmax, pack
 from dtpt.tuning import Tuner
 
 TABLES = tuple(f"table{number}" for number in range(1, 8))

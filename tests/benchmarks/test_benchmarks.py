@@ -149,7 +149,7 @@ def test_runs_encode_each_image_once(printed):
 def test_pipeline_prints_speed_and_how_busy_the_cores_are(printed, monkeypatch):
     monkeypatch.setattr("benchmarks.pipeline.SERIAL_IMAGES", 2)
     monkeypatch.setattr("benchmarks.pipeline.VIEWS", 4)
-    result = json.loads(printed("pipeline", "--images", 2, "--workers", 0, "--json"))
+    result = json.loads(printed("pipeline", "--images", 2, "--view-workers", 0, "--json"))
     assert (result["pictures"], result["replicas"], result["workers"]) == (4, 1, 0)
     assert set(result["stage_seconds"]) == {"views", "tower", "text"}
     assert result["busy_share"] > 0
