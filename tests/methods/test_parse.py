@@ -105,8 +105,9 @@ def test_a_regulariser_added_in_one_line_works_in_the_classifier(tiny_clip, monk
     monkeypatch.setitem(METHODS, "flat-tpt", regularised("flat-tpt", flatten, lambda_=1e6))
     classifier = dtpt.Classifier(tiny_clip, ["cat", "dog", "bird"], method="flat-tpt")
     views = torch.nn.functional.normalize(torch.randn(64, 32), dim=-1)
-    (outcome,) = classifier.tuner.predict(views, [classifier.method])
-    assert flatten(outcome.text_features) < flatten(classifier.tuner.initial_text_features)
+    tuner = classifier.predictor.tuner
+    (outcome,) = tuner.predict(views, [classifier.method])
+    assert flatten(outcome.text_features) < flatten(tuner.initial_text_features)
     assert resolve_method("flat-tpt-static").method.static
 
 
