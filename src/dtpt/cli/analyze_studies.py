@@ -5,7 +5,7 @@ fractions, to a JSON file there.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
     from dtpt.metrics import Comparison, Estimate
 
-BASIS_METRICS = ("accuracy", "signed_gap", "ece", "brier", "aurc")
 PAIRS_PER_TABLE = 4
 LEGEND = (
     "±: 95 % interval. Of differences it is corrected for all of one method or λ; * excludes 0."
 )
 
 Parts = Iterator[Table | str]
-Line = tuple[Sequence[str], Sequence[Cell]]
 
 
 def basis(
@@ -191,38 +189,36 @@ def basis_parts(study: "BasisStudy") -> Parts:
         title = "Probabilities in the other bases against the own, which no basis should change"
         yield text_table(title, ("method", "mean move", "largest", "same labels"), rows=moves)
     for family in study.families:
-        lines: list[Line] = []
-        for row in family.rows:
-            texts = ("" if row.to_own else f"{row.weight:.0e}", row.basis, _percent(row.signs_won))
-            lines.append((texts, _cells(row.estimates, row.to_own, metrics=BASIS_METRICS)))
+        rows = [
+            _row(
+                row,
+                row.to_own,
+                texts=(row.basis, _percent(row.signs_won)),
+                group=f"λ {row.weight:.0e}",
+            )
+            for row in family.rows
+        ]
         title = f"D-TPT, {_sized(family)}: own basis, and differences of the others from it"
-        yield _metric_table(title, ("λ", "basis", "signs"), metrics=BASIS_METRICS, lines=lines)
+        yield _metric_table(title, ("basis", "signs"), rows=rows)
     yield LEGEND
 
 
 def control_parts(study: "ControlStudy") -> Parts:
     """Yield the tables of a study of controls."""
-    from dtpt.analysis.estimates import MEASURED
-
     for family in study.families:
-        yield f"{_sized(family)}, {study.origin.model}"
-        curve = [
-            ([point.method], _cells(point.estimates, (), metrics=MEASURED))
+        rows = [
+            _row(point, (), texts=(point.method, ""), group="smaller steps")
             for point in family.curve
         ]
-        yield _metric_table("The curve of smaller steps", ["method"], metrics=MEASURED, lines=curve)
-        for strength in dict.fromkeys(row.strength for row in family.rows):
-            rows = [
-                ([row.method, _above(row)], _cells(row.estimates, (), metrics=MEASURED))
-                for row in family.rows
-                if row.strength == strength
-            ]
-            title = f"{100 * strength:g} % of the first step's signs won"
-            yield _metric_table(title, ["method", "above curve %"], metrics=MEASURED, lines=rows)
-        yield _random_text(family)
+        for row in family.rows:
+            group = f"{_percent(row.strength)} of the first step's signs won"
+            rows.append(_row(row, (), texts=(row.method, _above(row)), group=group))
+        title = f"{_sized(family)}, {study.origin.model}"
+        yield _metric_table(title, ("method", "above curve %"), rows=rows)
+        yield from _random_lines(family)
     yield (
         f"{LEGEND} Above curve: accuracy minus what a smaller step reaches at the same gap, "
-        "interval corrected for all rows; * excludes 0; ( ) the curve does not reach that gap."
+        "interval corrected for all rows; ( ) the curve does not reach that gap."
     )
 
 
@@ -234,93 +230,79 @@ def _above(row: "StrengthRow") -> str:
     return text if above.inside else f"({text})"
 
 
-def _random_text(family: "FamilyControls") -> str:
-    """Return which regularisers differ significantly from a random direction of their strength."""
+def _random_lines(family: "FamilyControls") -> Iterator[str]:
+    """Yield which regularisers differ significantly from a random direction of their strength."""
     from dtpt.methods import parse_label
     from dtpt.metrics import METRICS
 
     comparisons = [comparison for row in family.rows for comparison in row.to_random]
     significant = [comparison for comparison in comparisons if comparison.significant]
-    lines = [
+    yield (
         f"{len(significant)} of {len(comparisons)} differences to a random direction of equal "
-        f"strength exclude 0{':' if significant else '.'}"
-    ]
+        "strength are significant."
+    )
     for comparison in significant:
         cell = _difference(comparison)
         pair = f"{comparison.first} − {parse_label(comparison.second).name}"
-        lines.append(f"  {pair}: {METRICS[comparison.metric].title} {cell.text} {cell.spread}")
-    return "\n".join(lines)
+        yield f"  {pair}: {METRICS[comparison.metric].title} {cell.text} {cell.spread}"
 
 
 def view_parts(study: "ViewStudy") -> Parts:
     """Yield the tables of a study of views."""
     for family in study.families:
-        yield f"{_sized(family)}, {study.origin.model}"
         for method in dict.fromkeys(row.setting.method for row in family.rows):
             rows = [row for row in family.rows if row.setting.method == method]
-            yield from _fewer_views(method, rows)
-            yield from _mean_over_views(method, rows)
-        yield from _few_against_many(family)
+            title = f"{method}, {_sized(family)}, {study.origin.model}"
+            yield _metric_table(
+                title,
+                ("prediction", "views"),
+                rows=[*_fewer_views(method, rows), *_mean_over_views(rows)],
+            )
+        yield _few_against_many(family)
     yield f"views: image passes per prediction. {LEGEND}"
 
 
-def _fewer_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Table]:
+def _fewer_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Row]:
     """Yield a method with the most views, and the differences of fewer views from that."""
-    from dtpt.analysis.estimates import MEASURED
     from dtpt.analysis.view_study import FEW_SHARES, UNTUNED
 
     fractions = FEW_SHARES if method == UNTUNED else (None,)
     shown = [row for row in rows if row.setting.share in fractions]
     if not any(row.to_most for row in shown):
         return
-    lines: list[Line] = []
+    verb = "tuned on" if shown[0].setting.kept is not None else "mean over"
     for row in sorted(shown, key=lambda row: (_fraction(row), -row.setting.views)):
-        texts = ("" if row.to_most else _percent(_fraction(row)), str(row.setting.views))
-        lines.append((texts, _cells(row.estimates, row.to_most, metrics=MEASURED)))
-    most = max(row.setting.views for row in shown)
-    verb = "tuned on" if shown[0].setting.kept is not None else "read from"
-    title = f"{method}: with {most} views, and differences of fewer views from that"
-    yield _metric_table(title, (verb, "views"), metrics=MEASURED, lines=lines)
+        texts = (f"{verb} {_percent(_fraction(row))}", str(row.setting.views))
+        yield _row(
+            row, row.to_most, texts=texts, group="most views, and differences of fewer from that"
+        )
 
 
 def _fraction(row: "SettingRow") -> float:
     return row.setting.kept or row.setting.share or 0.0
 
 
-def _mean_over_views(method: str, rows: "Sequence[SettingRow]") -> Iterator[Table]:
+def _mean_over_views(rows: "Sequence[SettingRow]") -> Iterator[Row]:
     """Yield a method's prediction read from a growing fraction of the views."""
-    from dtpt.analysis.estimates import MEASURED
-
     most = max(row.setting.views for row in rows)
     means = [r for r in rows if r.setting.share is not None and r.setting.views == most]
-    if not means:
-        return
-    lines: list[Line] = []
-    for row in (*(r for r in rows if r.setting == means[0].setting.original), *means):
-        name = "original" if row.setting.share is None else _percent(row.setting.share)
-        lines.append(([name], _cells(row.estimates, (), metrics=MEASURED)))
-    title = f"{method}: the prediction read from a fraction of {most} views"
-    yield _metric_table(title, ["read from"], metrics=MEASURED, lines=lines)
+    originals = [r for r in rows if means and r.setting == means[0].setting.original]
+    for row in (*originals, *means):
+        share = row.setting.share
+        name = "original view" if share is None else f"mean over {_percent(share)}"
+        yield _row(row, (), texts=(name, str(most)), group="read from a fraction of the views")
 
 
-def _few_against_many(family: "FamilyViews") -> Iterator[Table]:
-    """Yield, for each fraction, few views without a gradient against the most views with one."""
-    from dtpt.analysis.estimates import MEASURED
-
-    for few in dict.fromkeys(duel.few for duel in family.few_against_many):
-        duels = [duel for duel in family.few_against_many if duel.few == few]
-        lines = [
-            (
-                [duel.many.method, _percent(duel.many.kept or 0)],
-                _cells({}, duel.differences, metrics=MEASURED),
-            )
-            for duel in duels
-        ]
-        title = (
-            f"{few.method}, mean over {_percent(few.share or 0)} of {few.views} views, minus each "
-            f"method with {duels[0].many.views}"
-        )
-        yield _metric_table(title, ("method", "tuned on"), metrics=MEASURED, lines=lines)
+def _few_against_many(family: "FamilyViews") -> Table:
+    """Return few views without a gradient minus the most views with one."""
+    rows = []
+    for duel in family.few_against_many:
+        few, many = duel.few, duel.many
+        group = f"{few.method}, mean over {_percent(few.share or 0)} of {few.views} views, minus"
+        texts = (f"{many.method} tuned on {_percent(many.kept or 0)}", str(many.views))
+        rows.append(_row(None, duel.differences, texts=texts, group=group))
+    title = f"Few views without a gradient against many with one, {_sized(family)}"
+    return _metric_table(title, ("method", "views"), rows=rows)
 
 
 def regulariser_parts(study: "RegulariserStudy") -> Parts:
@@ -353,40 +335,33 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.3g} %"
 
 
-def _metric_table(
-    title: str, heads: Sequence[str], *, metrics: Sequence[str], lines: Iterable[Line]
-) -> Table:
-    """Return a table with some texts and a column for each metric."""
+def _metric_table(title: str, heads: Sequence[str], *, rows: Iterable[Row]) -> Table:
+    """Return a table with some texts and a column for each metric of a study."""
+    from dtpt.analysis.estimates import MEASURED
     from dtpt.metrics import METRICS
 
-    columns = [*map(Column, heads[1:]), *(metric_column(METRICS[key]) for key in metrics)]
-    rows = [Row(texts[0], (*map(Cell, texts[1:]), *cells)) for texts, cells in lines]
+    columns = [*map(Column, heads[1:]), *(metric_column(METRICS[key]) for key in MEASURED)]
     return Table(title, tuple(columns), tuple(rows), heading=heads[0])
 
 
-def _cells(
-    values: "Mapping[str, Estimate]",
-    differences: "Iterable[Comparison]",
-    *,
-    metrics: Sequence[str],
-) -> list[Cell]:
-    """Return differences with their intervals where there are any, else values with theirs."""
-    from dtpt.metrics import METRICS
+def _row(row: Any, differences: "Iterable[Comparison]", *, texts: Sequence[str], group: str) -> Row:
+    """Return texts, and differences with their intervals if there are any, else values."""
+    from dtpt.analysis.estimates import MEASURED
 
     compared = {comparison.metric: comparison for comparison in differences}
-    cells = []
-    for key in metrics:
-        metric, value = METRICS[key], values.get(key)
-        if key in compared:
-            cells.append(_difference(compared[key]))
-        elif compared or value is None:
-            cells.append(Cell(""))
-        else:
-            half = max(value.high - value.value, value.value - value.low)
-            signed = metric.higher_is_better is None
-            text = number_text(value.value, metric, signed=signed)
-            cells.append(Cell(text, spread=f"±{metric.text(half)}"))
-    return cells
+    cells = [_difference(compared[key]) for key in MEASURED if key in compared]
+    if not compared:
+        cells = [_value(key, row.estimates[key]) for key in MEASURED]
+    return Row(texts[0], (*map(Cell, texts[1:]), *cells), group=group)
+
+
+def _value(key: str, value: "Estimate") -> Cell:
+    from dtpt.metrics import METRICS
+
+    metric = METRICS[key]
+    half = max(value.high - value.value, value.value - value.low)
+    text = number_text(value.value, metric, signed=metric.higher_is_better is None)
+    return Cell(text, spread=f"±{metric.text(half)}")
 
 
 def _difference(comparison: "Comparison") -> Cell:
