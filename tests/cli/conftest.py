@@ -48,7 +48,7 @@ def dtpt() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command in a process of its own; keyword arguments are those of `subprocess.run`."""
 
     def run(*words: object, **named: object) -> subprocess.CompletedProcess[str]:
-        settings = {"capture_output": True, "text": True, "timeout": 120, **named}
+        settings = {"capture_output": True, "text": True, "timeout": 300, **named}
         return subprocess.run([sys.executable, "-c", PROGRAM, *map(str, words)], **settings)
 
     return run

@@ -86,7 +86,7 @@ def offered(home, words):
         ["bash", "--norc", "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PATH": path},
     )
     return done.stdout.replace("\\", "").split()
@@ -109,7 +109,7 @@ def test_making_the_script_loads_no_torch(tmp_path):
         "import sys; from dtpt.cli.main import make_app; make_app().generate_completion("
         "shell='fish'); sys.exit('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_every_command_is_in_the_script():

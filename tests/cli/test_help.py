@@ -132,7 +132,7 @@ def test_nothing_warns_and_nothing_heavy_is_loaded(words):
         [sys.executable, "-W", "error", "-X", "importtime", "-m", "dtpt", *words.split()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert done.returncode == 0

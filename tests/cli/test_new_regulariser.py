@@ -69,7 +69,7 @@ def everywhere(world: Path, output: Path, *, code: str = "", path: Path | None =
         [sys.executable, "-c", code + EVERYWHERE, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=variables,
         check=False,
     )

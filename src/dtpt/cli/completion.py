@@ -1,10 +1,11 @@
-"""`dtpt --install-completion`, and the names that are offered when somebody presses Tab."""
+"""`dtpt --install-completion`, and the names that shells offer when Tab is pressed."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dtpt.errors import OptionError
+from dtpt.files import printable
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
@@ -22,16 +23,15 @@ def install_completion(*, shell: Shell | None = None, output: Path | None = None
     """Let a shell complete commands, options and names when you press Tab.
 
     Writes a script into your home and, for bash and zsh, a line into the file that the shell reads
-    when it starts. Do it again after an update of dtpt.
+    when it starts. Repeat it after an update of dtpt.
 
     Args:
-        shell: Your shell; found out when not given.
-        output: File for the script, instead of the shell's own place.
+        shell: Your shell; detected when not given.
+        output: File for the script, instead of the shell's own path.
     """
     from cyclopts.completion.detect import ShellDetectionError, detect_shell
 
     from dtpt.cli.main import make_app
-    from dtpt.files import printable
 
     try:
         chosen = shell or detect_shell()
@@ -45,34 +45,30 @@ def install_completion(*, shell: Shell | None = None, output: Path | None = None
 
 
 def offer_models(_: "CompletionContext") -> list[str]:
-    """Return the names that `--model` may be."""
     from dtpt.clip.loading.names import EMBEDDED, added_models, catalog
 
     return [EMBEDDED, *catalog(), *(name for name in added_models() if name not in catalog())]
 
 
 def offer_methods(context: "CompletionContext") -> list[str]:
-    """Return the names of methods, after those that are typed already."""
     from dtpt.methods import known_methods
 
     return _listed(known_methods(), context.incomplete)
 
 
 def offer_datasets(context: "CompletionContext") -> list[str]:
-    """Return the names of data sets and groups, after those that are typed already."""
     from dtpt.data import DATASETS, GROUPS
 
     return _listed([*DATASETS, *GROUPS], context.incomplete)
 
 
 def offer_targets(_: "CompletionContext") -> Iterable[str]:
-    """Return the tables and figures of the paper."""
     from dtpt.report.paper.targets import target_names
 
     return target_names()
 
 
 def _listed(names: Iterable[str], typed: str) -> list[str]:
-    """Put what stands before the last comma in front of every name."""
+    """Prepend what is typed before the last comma to every name."""
     before = typed[: typed.rfind(",") + 1]
     return [before + name for name in names]

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import show
+from dtpt.cli.output import print_json, show
+from dtpt.errors import MetricError, os_error
+from dtpt.files import printable, write_atomically
+from dtpt.tables import Table, text_table
 
 if TYPE_CHECKING:
     from dtpt.metrics import CalibrationReport, Predictions
-    from dtpt.tables import Table
 
 
 def score(
@@ -25,9 +27,9 @@ def score(
     """Compute calibration metrics from a file of predictions.
 
     The file has columns confidence and correct, or p0, p1, ... and label (NPZ: arrays probabilities
-    and labels). The table is in the paper's units, --json in fractions. The sentence below it is
-    the outcome of two tests: is the model over- or underconfident, and is its ECE significantly
-    above the noise floor at this number of samples?
+    and labels). The table is in the paper's units, --json in fractions. The sentence below the
+    table tests for over- or underconfidence, and whether the calibration error is significantly
+    above its noise floor at this number of samples.
 
     Args:
         file: a .csv, .parquet or .npz file.
@@ -37,8 +39,6 @@ def score(
         seed: seed of the resampling.
         diagram: also draw a reliability diagram into this .svg or .png file.
     """
-    from dtpt.errors import MetricError
-    from dtpt.files import printable
     from dtpt.metrics import Bootstrap, CalibrationReport, Conventions, calibration_verdict
     from dtpt.metrics.prediction_files import read_predictions
 
@@ -52,17 +52,14 @@ def score(
     if diagram is not None:
         _draw(predictions, diagram, bins=bins, title=printable(file.stem))
     if as_json:
-        print(report.model_dump_json(indent=2))
+        print_json(report)
     else:
         show(_table(report, printable(file.name)))
         print(calibration_verdict(predictions, conventions))  # one line also in a pipe
 
 
 def _check_diagram(path: Path | None) -> None:
-    """Raise for a target that cannot be written, before any work is done."""
-    from dtpt.errors import MetricError
-    from dtpt.files import printable
-
+    """Raise for a path that cannot be written, before any work is done."""
     if path is None:
         return
     if path.suffix.lower() not in (".svg", ".png"):
@@ -77,8 +74,6 @@ def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> N
 
     import matplotlib
 
-    from dtpt.errors import MetricError, os_error
-    from dtpt.files import printable, write_atomically
     from dtpt.metrics import calibrated_band, reliability_bins
     from dtpt.report.figures.reliability import reliability_diagram
 
@@ -97,9 +92,8 @@ def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> N
         raise MetricError(f"{printable(path)}: cannot be written: {os_error(error)}.") from error
 
 
-def _table(report: "CalibrationReport", name: str) -> "Table":
+def _table(report: "CalibrationReport", name: str) -> Table:
     from dtpt.metrics import METRICS
-    from dtpt.tables import text_table
 
     rows = []
     for key, value in report.metrics.items():
