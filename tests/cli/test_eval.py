@@ -19,7 +19,6 @@ from dtpt.cli import main
 from dtpt.errors import RunError
 from dtpt.runs import Results, open_run
 
-
 PATIENCE = 600  # seconds, on a machine however busy
 
 
