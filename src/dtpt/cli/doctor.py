@@ -10,7 +10,8 @@ import re
 import shutil
 import sys
 import textwrap
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +19,25 @@ from typing import TYPE_CHECKING, Any
 from dtpt.cli.exits import FAILED, PARTIAL
 from dtpt.cli.flags import AsJson
 from dtpt.cli.output import print_json
+from dtpt.errors import DatasetError
 from dtpt.files import printable
 
 if TYPE_CHECKING:
-    from dtpt.cli.self_test import SelfTest
+    from PIL.Image import Image
+
+    from dtpt.prediction import Classifier
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:.*extra\s*==\s*[\"'](?P<extra>[\w.-]+))?")
 _REMEDIES = {
     "cache": "features are computed again each time. DTPT_CACHE names another folder.",
     "settings": "models cannot be named. DTPT_CONFIG names another folder.",
 }
+# The self-test: a few drawings, two methods, the engine beside Algorithm 1.
+MOST_SECONDS = 20.0
+LARGEST_DIFFERENCE = 1e-4  # of a probability: rounding gives less than 1e-6
+METHODS = ("tpt", "d-tpt")
+CLASSES = ("bicycle", "camel", "key", "owl", "pizza", "sailboat", "umbrella", "violin")
+DRAWINGS = {"1F42B": "camel", "1F355": "pizza", "1F989": "owl", "1F511": "key"}
 
 
 def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
@@ -49,21 +59,22 @@ def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
 
 
 def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
-    """Collect the facts, run the self-test and judge; nothing that is broken ends it."""
+    """Collect the facts and run the self-test; nothing that is broken ends it."""
     from dtpt.clip.loading.names import config_folder
     from dtpt.runs.features import cache_folder, list_shards
 
     packages, extras = package_versions()
-    errors = [
-        f"The package {name} is missing." for name, version in packages.items() if not version
-    ]
-    warnings: list[str] = []
-    computing = _computing(errors)
-    tested = _tested(errors, warnings) if with_self_test and computing else None
+    errors = [f"The package {name} is missing." for name, found in packages.items() if not found]
+    computing = _attempt(describe_computing, errors)
+    tested = _attempt(self_test, errors) if with_self_test and computing else None
     folders = {"cache": _folder(cache_folder()), "settings": _folder(config_folder())}
-    for name, folder in folders.items():
-        if not folder["writable"]:
-            warnings.append(f"{folder['folder']} is not writable; {_REMEDIES[name]}")
+    warnings = [
+        f"{folder['folder']} is not writable; {_REMEDIES[name]}"
+        for name, folder in folders.items()
+        if not folder["writable"]
+    ]
+    if tested:
+        (errors if tested["status"] == "failed" else warnings).extend(tested["problems"])
     return {
         "dtpt": _version("dtpt"),
         "system": _system(),
@@ -73,10 +84,19 @@ def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
         **folders,
         "cache_bytes": sum(shard.size for shard in list_shards(cache_folder())),
         "variables": sorted(name for name in os.environ if name.startswith("DTPT_")),
-        "self_test": "not run" if tested is None else asdict(tested),
+        "self_test": tested or "not run",
         "warnings": warnings,
         "errors": errors,
     }
+
+
+def _attempt(function: Callable[[], dict[str, Any]], errors: list[str]) -> dict[str, Any] | None:
+    try:
+        return function()
+    except Exception as error:  # whatever is broken belongs into the report
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        errors.append(f"{function.__name__} failed: {reason}")
+        return None
 
 
 def package_versions() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -139,30 +159,6 @@ def describe_computing() -> dict[str, Any]:
     return {"devices": devices, "automatic": automatic, "threads": torch.get_num_threads()}
 
 
-def _computing(errors: list[str]) -> dict[str, Any] | None:
-    try:
-        return describe_computing()
-    except Exception as error:  # whatever is broken in torch belongs into the report
-        errors.append(f"torch cannot be used: {_one_line(error)}")
-        return None
-
-
-def _tested(errors: list[str], warnings: list[str]) -> "SelfTest | None":
-    from dtpt.cli.self_test import self_test
-
-    try:
-        tested = self_test()
-    except Exception as error:  # a crash is what the reader of the report wants to know
-        errors.append(f"The self-test crashed: {_one_line(error)}")
-        return None
-    (errors if tested.status == "failed" else warnings).extend(tested.problems)
-    return tested
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
 def _folder(folder: Path) -> dict[str, Any]:
     """Describe a folder that dtpt writes to, or the nearest one above it that exists."""
     paths = (folder, *folder.absolute().parents)
@@ -180,6 +176,77 @@ def _home_path(path: Path) -> str:
         return printable(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):  # elsewhere, or there is no home
         return printable(path)
+
+
+def self_test(most_seconds: float = MOST_SECONDS) -> dict[str, Any]:
+    """Classify a few drawings with the embedded model, on one thread of the CPU.
+
+    Every label must be the expected one, and the engine must agree with Algorithm 1. Without the
+    package of drawings a generated image is used, whose label is not checked.
+
+    Args:
+        most_seconds: No further image is started after that.
+    """
+    from dtpt.clip.loading import load_model
+    from dtpt.prediction import Classifier
+    from dtpt.runs.replica import torch_threads
+
+    started = time.monotonic()
+    differences: list[float] = []
+    wrong: list[str] = []
+    left_out: list[str] = []
+    with torch_threads(1):
+        model = load_model("pocket", device="cpu")
+        classifiers = [Classifier(model, CLASSES, method=name, views=8) for name in METHODS]
+        for image, expected in _images(left_out):
+            if time.monotonic() - started > most_seconds:
+                left_out.append(f"The self-test was stopped after {most_seconds:g} seconds.")
+                break
+            for classifier in classifiers:
+                name = classifier.method.name
+                label, difference = _compare(classifier, image)
+                differences.append(difference)
+                if expected is not None and label != expected:
+                    wrong.append(f"{name} predicts {label!r} for the drawing of a {expected}.")
+                if not difference <= LARGEST_DIFFERENCE:  # also NaN
+                    wrong.append(f"{name}: engine and Algorithm 1 differ by {difference:.1e}.")
+    return {
+        "status": "failed" if wrong else "partial" if left_out else "passed",
+        "answers": len(differences),
+        "seconds": round(time.monotonic() - started, 2),
+        "largest_difference": max(differences, default=0.0),
+        "problems": [*wrong, *left_out],
+    }
+
+
+def _images(left_out: list[str]) -> "Iterator[tuple[Image, str | None]]":
+    """Yield images with their class; what cannot be drawn is noted in `left_out`."""
+    import numpy as np
+    from PIL import Image
+
+    from dtpt.data.openmoji import OpenMojiRef, require_packages
+
+    try:
+        require_packages()
+    except DatasetError as error:
+        left_out.append(f"No drawing was classified. {error}")
+        noise = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+        yield Image.fromarray(noise), None
+        return
+    for codepoint, name in DRAWINGS.items():
+        yield OpenMojiRef(codepoint, "noisy").open(), name
+
+
+def _compare(classifier: "Classifier", image: "Image") -> tuple[str, float]:
+    """Return the engine's label, and how far its probabilities are from Algorithm 1's."""
+    from dtpt.methods.algorithm_1 import algorithm_1
+
+    features = classifier.view_features(image)
+    prediction = classifier.tune(features)
+    reference = algorithm_1(
+        classifier.model, classifier.tuner.prompts, views=features, method=classifier.method
+    )
+    return prediction.label, float(abs(reference.numpy() - prediction.probabilities).max())
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -203,14 +270,14 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, dict):
         parts = {key.removesuffix("_bytes"): _text(key, part) for key, part in value.items()}
         return ", ".join(
-            f"{key} ({text})" if "," in text else f"{key} {text}" for key, text in parts.items()
+            f"{k} ({text})" if "," in text else f"{k} {text}" for k, text in parts.items()
         )
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return ", ".join(value) or "none"
-    if name.endswith("_bytes") and value is not None:
-        return f"{value / 1e9:.3f} GB"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if name.endswith("_bytes") and value is not None:
+        return f"{value / 1e9:.3f} GB"
     if isinstance(value, float):
         return f"{value:.2g}"
     return "unknown" if value is None else str(value) or "missing"

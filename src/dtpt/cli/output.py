@@ -3,15 +3,11 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 from rich.text import Text
 
-from dtpt.files import printable
 from dtpt.tables import Table, terminal
 
 WIDTH_WITHOUT_TERMINAL = 120
@@ -41,16 +37,6 @@ def show(*parts: Table | Text | str, framed: bool = True) -> None:
 
 def print_json(document: object) -> None:
     """Print what `--json` promises: one JSON document, dataclasses and models as objects."""
-    print(json.dumps(_plain(document), indent=2, ensure_ascii=False))
+    from pydantic_core import to_jsonable_python
 
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return printable(value) if isinstance(value, Path) else value
+    print(json.dumps(to_jsonable_python(document, by_alias=True), indent=2, ensure_ascii=False))
