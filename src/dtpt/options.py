@@ -160,6 +160,10 @@ class PredictOptions(ModelOptions):
         int | None,
         Field(ge=1, le=1024, description="torch threads; torch decides when not given."),
     ] = None
+    workers: Annotated[
+        Annotated[int, Field(ge=1, le=256)] | Literal["auto"],
+        Field(description="Worker processes for many images; auto fills the cores."),
+    ] = 1
     quiet: Annotated[bool, Field(description="Show no progress.")] = False
 
 

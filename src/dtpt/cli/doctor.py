@@ -61,7 +61,7 @@ def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
 def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
     """Collect the facts and run the self-test; nothing that is broken ends it."""
     from dtpt.clip.loading.names import config_folder
-    from dtpt.runs.features import cache_folder, list_shards
+    from dtpt.prediction.cache import cache_folder, list_shards
 
     packages, extras = package_versions()
     errors = [f"The package {name} is missing." for name, found in packages.items() if not found]
@@ -189,7 +189,7 @@ def self_test(most_seconds: float = MOST_SECONDS) -> dict[str, Any]:
     """
     from dtpt.clip.loading import load_model
     from dtpt.prediction import Classifier
-    from dtpt.runs.replica import torch_threads
+    from dtpt.runs.worker import torch_threads
 
     started = time.monotonic()
     differences: list[float] = []
@@ -244,7 +244,7 @@ def _compare(classifier: "Classifier", image: "Image") -> tuple[str, float]:
     features = classifier.view_features(image)
     prediction = classifier.tune(features)
     reference = algorithm_1(
-        classifier.model, classifier.tuner.prompts, views=features, method=classifier.method
+        classifier.model, classifier.predictor.prompts, views=features, method=classifier.method
     )
     return prediction.label, float(abs(reference.numpy() - prediction.probabilities).max())
 

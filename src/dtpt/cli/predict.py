@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +16,13 @@ from dtpt.cli.output import show
 from dtpt.errors import ImageError, PromptError, PromptWarning, os_error
 from dtpt.files import printable, read_limited
 from dtpt.options import PredictOptions
+from dtpt.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from dtpt.calibration import Calibration
     from dtpt.prediction import Classifier
-    from dtpt.tables import Table
 
 MOST_CLASSES_BYTES = 10**7
 SHOWN_CLASSES = 3  # of a prediction set in the table; --json prints all of them
@@ -50,7 +51,8 @@ def predict(
         print(note, file=sys.stderr)
     classifier.fit_lambda(_readable(images))  # of a method such as d-tpt@auto
     rows = []
-    for row in _rows(classifier, images, progress=not (options.quiet or as_json)):
+    progress = not (options.quiet or as_json)
+    for row in _rows(classifier, images, options=options, progress=progress):
         rows.append(row)
         if as_json:
             print(json.dumps(row), flush=True)  # at once: finished predictions are not lost
@@ -109,22 +111,25 @@ def _classifier(
 
     from dtpt.clip.loading import load_model
     from dtpt.clip.prompts import load_context, placeholder_template
+    from dtpt.methods import resolve_method
     from dtpt.prediction import Classifier
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     context = None if options.context is None else load_context(options.context)
+    method = resolve_method(options.method, lambda_=options.lambda_)
+    if calibration is not None and method.name == calibration.setup.method:
+        method = replace(method, learning_rate=calibration.setup.learning_rate)
+    model = load_model(
+        options.model,
+        device=options.device,
+        activation=options.activation,
+        precision=options.precision,
+    )
     return Classifier(
-        load_model(
-            options.model,
-            device=options.device,
-            activation=options.activation,
-            precision=options.precision,
-        ),
+        model,
         names,
-        method=options.method,
-        lambda_=options.lambda_,
-        protocol=_protocol(options, calibration),
+        method=method,
         template=options.template if context is None else placeholder_template(len(context)),
         context=context,
         views=options.views,
@@ -133,19 +138,6 @@ def _classifier(
         settings=options.tuning,
         calibration=calibration,
     )
-
-
-def _protocol(options: PredictOptions, calibration: "Calibration | None") -> str:
-    """Return the protocol that gives the method the calibration's learning rate, if one does."""
-    from dtpt.methods import PROTOCOLS, resolve_method
-
-    if calibration is None:
-        return PROTOCOLS[0]
-    for name in PROTOCOLS:
-        method = resolve_method(options.method, lambda_=options.lambda_, protocol=name)
-        if method.learning_rate == calibration.setup.learning_rate:
-            return name
-    return PROTOCOLS[0]
 
 
 def _readable(images: Sequence[Path]) -> "Iterator[Image]":
@@ -159,49 +151,44 @@ def _readable(images: Sequence[Path]) -> "Iterator[Image]":
 
 
 def _rows(
-    classifier: "Classifier", images: Sequence[Path], *, progress: bool
+    classifier: "Classifier", images: Sequence[Path], *, options: PredictOptions, progress: bool
 ) -> Iterator[dict[str, Any]]:
     from rich.console import Console
     from rich.progress import track
 
-    predictions = classifier.predict_each(images)
+    threads = options.threads or 1  # of each worker
+    predictions = classifier.predict_each(images, workers=options.workers, threads=threads)
     console = Console(stderr=True)
     is_visible = progress and len(images) > 1 and console.is_terminal
     steps = track(images, "Tuning", console=console, disable=not is_visible)
     for path, prediction in zip(steps, predictions, strict=True):
-        if isinstance(prediction, Exception):
+        if isinstance(prediction, ImageError):
             yield {"image": printable(path), "error": str(prediction)}
         else:
             yield {"image": printable(path), **prediction.to_dict()}
 
 
-def _table(rows: Sequence[dict[str, Any]], method: str) -> "Table":
-    from dtpt.tables import Cell, Column, Row, Table
-
+def _table(rows: Sequence[dict[str, Any]], method: str) -> Table:
     has_sets = any("prediction_set" in row for row in rows)
     second = ("prediction set", "calibrated") if has_sets else ("zero-shot", "confidence")
     titles = (method, "confidence", *second)
     lines = []
     for row in rows:
         if "error" in row:
-            texts = (Cell(row["error"], is_missing=True), *(Cell("") for _ in titles[1:]))
+            cells = (Cell(row["error"], is_missing=True), *(Cell("") for _ in titles[1:]))
         else:
-            shown = _set_texts(row) if has_sets else _zero_shot_texts(row)
-            texts = tuple(map(Cell, (_label(row), f"{row['confidence']:.1%}", *shown)))
-        lines.append(Row(row["image"], texts))
+            label = f"abstains ({row['label']}?)" if row.get("abstained") else row["label"]
+            texts = (label, f"{row['confidence']:.1%}", *_second(row))
+            cells = tuple(map(Cell, texts))
+        lines.append(Row(row["image"], cells))
     columns = (Column(title, is_text=index % 2 == 0) for index, title in enumerate(titles))
     return Table("", tuple(columns), tuple(lines), heading="image")
 
 
-def _label(row: dict[str, Any]) -> str:
-    return f"abstains ({row['label']}?)" if row.get("abstained") else str(row["label"])
-
-
-def _zero_shot_texts(row: dict[str, Any]) -> tuple[str, str]:
-    return row["zero_shot"]["label"], f"{row['zero_shot']['confidence']:.1%}"
-
-
-def _set_texts(row: dict[str, Any]) -> tuple[str, str]:
+def _second(row: dict[str, Any]) -> tuple[str, str]:
+    """Return the prediction set and the calibrated confidence, or what zero-shot predicts."""
+    if "prediction_set" not in row:
+        return row["zero_shot"]["label"], f"{row['zero_shot']['confidence']:.1%}"
     names = row["prediction_set"]
     more = f" and {len(names) - SHOWN_CLASSES} more" if len(names) > SHOWN_CLASSES else ""
     return ", ".join(names[:SHOWN_CLASSES]) + more, f"{row['calibrated_confidence']:.1%}"
