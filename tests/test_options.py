@@ -3,7 +3,7 @@
 import pytest
 
 from dtpt.cli.eval import with_grids
-from dtpt.errors import MethodError, OptionError, UnknownName
+from dtpt.errors import OptionError, UnknownName
 from dtpt.options import EvalOptions, PredictOptions
 from dtpt.runs.evaluation import expand_methods
 
@@ -67,8 +67,6 @@ def test_default_lambda_follows_the_family_and_repetitions_are_one():
 def test_unknown_method_is_found_before_anything_is_loaded():
     with pytest.raises(UnknownName, match="d-tpt"):
         labels(["d-tppt"])
-    with pytest.raises(MethodError, match="lambda"):
-        labels(["c-tpt"], [-1.0])
 
 
 def test_sweep_gives_each_method_its_grid():

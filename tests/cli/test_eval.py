@@ -24,7 +24,7 @@ PATIENCE = 600  # seconds, on a machine however busy
 
 def command(world, output, *more, name="eval"):
     pictures = () if "--dataset" in more else ("--dataset", f"folder:{world / 'pictures'}")
-    workers = () if "--workers" in more else ("--workers", "0")
+    workers = () if "--view-workers" in more else ("--view-workers", "0")
     return [
         *(sys.executable, "-c", PROGRAM, name),
         *("--model", f"local-dir:{world / 'tiny'}", *pictures, *workers),
@@ -81,8 +81,8 @@ def session_members(session):
 @pytest.mark.parametrize(
     ("sent", "code", "more"),
     [
-        (signal.SIGINT, 130, ("--workers", "1")),
-        (signal.SIGTERM, 143, ("--replicas", "2", "--workers", "1")),
+        (signal.SIGINT, 130, ("--view-workers", "1")),
+        (signal.SIGTERM, 143, ("--workers", "2", "--view-workers", "1")),
     ],
 )
 def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent, code, more):
@@ -97,7 +97,7 @@ def test_signals_end_cleanly_with_the_command_that_resumes(world, tmp_path, sent
     assert f"--output {tmp_path}" in errors  # of the command that resumes
     wait_until(lambda: session_members(process.pid) == [])
     with open_run(tmp_path) as run:
-        assert 3 <= len(run.rows().ids) < 6000
+        assert 3 <= len(run.rows()) < 6000
         assert run.sessions()[0]["seconds"] > 0  # closed in order
 
 
@@ -211,17 +211,17 @@ def test_folder_that_cannot_be_written_is_one_sentence(world):
 
 
 @pytest.mark.parametrize("name", ["eval", "sweep"])
-def test_weight_found_without_labels_is_printed_and_stored(world, tmp_path, capsys, name):
+def test_lambda_found_without_labels_is_printed_and_stored(world, tmp_path, capsys, name):
     options = ("--method", "d-tpt@auto,tpt", "--limit", "6", "--quiet")
     words = command(world, tmp_path, *options, name=name)[3:]
     for more in ([], ["--json"]):
         main.call([*words, *more])
         shown = capsys.readouterr()
         if not more:
-            assert "d-tpt@auto=0.9, seed 0: lambda" in shown.err
+            assert "d-tpt@auto=0.9, seed 0: λ" in shown.err
             assert "d-tpt@auto=0.9 (λ " in shown.out
     (methods,) = json.loads(shown.out)["results"].values()
     assert list(methods) == ["d-tpt@auto=0.9", "tpt"]
     with open_run(tmp_path) as run:
-        (found,) = run.weights().values()
-    assert methods["d-tpt@auto=0.9"]["lambda_found"] == {"0": found.value}
+        (found,) = run.lambdas().values()
+    assert methods["d-tpt@auto=0.9"]["selected_lambda"] == {"0": found.value}

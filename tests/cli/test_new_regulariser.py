@@ -40,7 +40,7 @@ def say(*words):
 
 settings = ("--model", model, "--views", "4")
 classes = ("--classes", "red,green,blue")
-sets = ("--dataset", pictures, "--limit", "6", "--output", output, "--quiet", "--workers", "0")
+sets = ("--dataset", pictures, "--limit", "6", "--output", output, "--quiet", "--view-workers", "0")
 found = {
     "methods": [row["title"] for row in json.loads(say("methods", "--json"))],
     "predict": say("predict", picture, "--method", "flat-tpt", *classes, *settings, "--json"),

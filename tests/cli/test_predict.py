@@ -124,7 +124,7 @@ def test_lambda_is_found_from_the_pictures_that_can_be_read(
     _, *found = rows(capsys)
     model = load_model(f"local-dir:{world / 'tiny'}", device="cpu")
     names = ["cat", "dog", "green square"]
-    expected = Classifier(model, names, method="d-tpt@auto=0.8", views=4).fit_weight(pictures)
+    expected = Classifier(model, names, method="d-tpt@auto=0.8", views=4).fit_lambda(pictures)
     assert [row["lambda"] for row in found] == pytest.approx([expected] * 3, rel=1e-4)
     assert expected > 0
 
@@ -149,7 +149,7 @@ def test_table_holds_whole_names_at_80_columns(call, pictures, capsys, tmp_path,
 
 
 def test_json_lines_come_as_pictures_are_answered(call, pictures, capsys, monkeypatch):
-    def interrupted(self, images):
+    def interrupted(self, images, **_):
         yield self.predict(images[0])
         raise WorkerError("A process ended.")
 

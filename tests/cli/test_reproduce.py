@@ -141,7 +141,7 @@ def run(stand_ins):
 
     def run_command(*words: str) -> int:
         known = ("--data-root", stand_ins / "data", "--output", stand_ins / "runs")
-        known += ("--replicas", 1, "--workers", 0, "--threads", 1, "--device", "cpu", "--quiet")
+        known += ("--workers", 1, "--view-workers", 0, "--threads", 1, "--device", "cpu", "--quiet")
         try:
             call(["reproduce", *words, *map(str, known)])
         except SystemExit as stop:
