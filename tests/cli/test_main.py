@@ -69,7 +69,9 @@ def few_files():
 
 def test_too_few_file_handles_are_one_line(dtpt, tmp_path):
     words = ("eval", "--dataset", "openmoji/food-drink", "--limit", "2", "--views", "2")
-    done = dtpt(*words, "--output", tmp_path, "--view-workers", "8", "--quiet", preexec_fn=few_files)
+    done = dtpt(
+        *words, "--output", tmp_path, "--view-workers", "8", "--quiet", preexec_fn=few_files
+    )
     assert done.returncode != 0
     assert only_line(done.stderr).startswith("dtpt: ")
 
