@@ -8,7 +8,8 @@ from pathlib import Path
 from pages import ROOT_PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = sorted((*ROOT.glob("src/**/*.py"), *ROOT.glob("training/*.py"), *ROOT.glob("docs/*.py")))
+FOLDERS = ("src/**/*.py", "training/*.py", "docs/*.py", "benchmarks/*.py")
+SOURCES = sorted(path for pattern in FOLDERS for path in ROOT.glob(pattern))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
 TEXTS = [
     path

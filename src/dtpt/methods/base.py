@@ -105,17 +105,14 @@ class Method:
 
     @property
     def tunes(self) -> bool:
-        """Whether anything is tuned."""
         return self.parameter != "nothing"
 
     @property
     def is_regularised(self) -> bool:
-        """Whether there is an R."""
         return self.regulariser is not None or self.anchored is not None
 
     @property
     def takes_lambda(self) -> bool:
-        """Whether there is an R to weigh against the entropy."""
         return self.is_regularised and not self.static
 
     @property

@@ -21,11 +21,10 @@ as the first axis and drops the others:
 It is the same in every basis, so λ carries over from model to model.
 """
 
+from dataclasses import replace
+
 from dtpt.methods.base import Look, Tensor, regularised
 from dtpt.methods.tpt import at_least_float32
-
-LAMBDA = 1e5
-GRID = (1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
 
 
 def relative_log_softmax(text: Tensor) -> Tensor:
@@ -74,32 +73,30 @@ def aligned_dimensional_entropy(text: Tensor, initial: Tensor) -> Tensor:
 D_TPT = regularised(
     "d-tpt",
     dimensional_entropy,
-    lambda_=LAMBDA,
+    lambda_=1e5,
     summary="dimensional entropy maximisation",
-    grid=GRID,
+    grid=(1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6),
     look=Look("D-TPT", "#2c7fb8", "P", "-", "\\\\\\\\"),
 )
-D_TPT_MEAN_KL = regularised(
-    "d-tpt:mean-kl",
-    dimensional_entropy_mean,
-    lambda_=LAMBDA,
+D_TPT_MEAN_KL = replace(
+    D_TPT,
+    name="d-tpt:mean-kl",
+    regulariser=dimensional_entropy_mean,
     summary="D-TPT, KL divided by D",
-    grid=GRID,
     look=Look("D-TPT mean-KL", "#2c7fb8", "p", (0, (4, 2)), "\\\\"),
 )
-D_TPT_REVERSE_KL = regularised(
-    "d-tpt:reverse-kl",
-    reverse_dimensional_entropy,
-    lambda_=LAMBDA,
+D_TPT_REVERSE_KL = replace(
+    D_TPT,
+    name="d-tpt:reverse-kl",
+    regulariser=reverse_dimensional_entropy,
     summary="D-TPT, KL from the uniform distribution",
-    grid=GRID,
     look=Look("D-TPT reverse-KL", "#2c7fb8", "8", (0, (1, 2)), "\\\\"),
 )
-D_TPT_ALIGNED = regularised(
-    "d-tpt:aligned",
+D_TPT_ALIGNED = replace(
+    D_TPT,
+    name="d-tpt:aligned",
+    regulariser=None,
     anchored=aligned_dimensional_entropy,
-    lambda_=LAMBDA,
     summary="D-TPT along the mean text feature, the same in every basis",
-    grid=GRID,
     look=Look("D-TPT aligned", "#1d5f8f", "*", (0, (3, 1)), "\\\\"),
 )

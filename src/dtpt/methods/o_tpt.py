@@ -10,11 +10,10 @@ and needs C×C. The printed form is `o-tpt:printed`. Scripts use λ = 18 (fine-g
 (shifts).
 """
 
+from dataclasses import replace
+
 from dtpt.methods.base import Look, Tensor, regularised
 from dtpt.methods.tpt import at_least_float32
-
-LAMBDAS = {"fine-grained": 18.0, "natural-shifts": 2.0}
-GRID = (1, 2, 5, 10, 18, 50, 100)
 
 
 def gram_row_excess(text: Tensor) -> Tensor:
@@ -35,16 +34,15 @@ def squared_gram_error(text: Tensor) -> Tensor:
 O_TPT = regularised(
     "o-tpt",
     gram_row_excess,
-    lambda_=LAMBDAS,
+    lambda_={"fine-grained": 18.0, "natural-shifts": 2.0},
     summary="orthogonal text features",
-    grid=GRID,
+    grid=(1, 2, 5, 10, 18, 50, 100),
     look=Look("O-TPT", "#a5609b", "D", (0, (1, 1.3)), "xxxx"),
 )
-O_TPT_PRINTED = regularised(
-    "o-tpt:printed",
-    squared_gram_error,
-    lambda_=LAMBDAS,
+O_TPT_PRINTED = replace(
+    O_TPT,
+    name="o-tpt:printed",
+    regulariser=squared_gram_error,
     summary="O-TPT as the paper prints it",
-    grid=GRID,
     look=Look("O-TPT printed", "#a5609b", "d", (0, (2, 3)), "xx"),
 )

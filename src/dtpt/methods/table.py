@@ -22,16 +22,11 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         *PAPER,
-        # other readings of the paper, and the one that no basis changes
-        *(O_TPT_PRINTED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL, D_TPT_ALIGNED),
-        # peers that tune the prompt
-        *(A_TPT, R_TPT),
-        # predictions from many views, without a gradient
-        *(MEAN_VIEWS, VTE, ZERO, MTA),
-        # a shift of the text features instead of a prompt
-        *(TPS, C_TPS, O_TPS, D_TPS, D_TPS_ALIGNED),
-        # null controls
-        *(RANDOM_TPT, RANDOM_TPT_1),
+        *(O_TPT_PRINTED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL, D_TPT_ALIGNED),  # other readings of it
+        *(A_TPT, R_TPT),  # peers that tune the prompt
+        *(MEAN_VIEWS, VTE, ZERO, MTA),  # predictions from many views, without a gradient
+        *(TPS, C_TPS, O_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
+        *(RANDOM_TPT, RANDOM_TPT_1),  # null controls
     )
 }
 PAPER_METHODS = tuple(method.name for method in PAPER)
