@@ -1,7 +1,7 @@
 """`dtpt.compare` and `dtpt compare`: which methods of some runs are significantly different."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ from dtpt.errors import OptionError, ReportError, short_repr
 from dtpt.files import AnyPath, as_path, printable
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import (
-    Choice,
     FamilyFacts,
     Resampling,
     choices,
@@ -125,18 +124,13 @@ def compare(
 class MethodChoices:
     """What every method of a run gives and costs."""
 
-    families: tuple[tuple[str, tuple[Choice, ...]], ...]  # (title, methods)
+    methods: tuple[dict[str, Any], ...]
+    tables: tuple[Table, ...]  # one per family
     seconds_per_image: float | None  # with all methods and seeds
-
-    @property
-    def tables(self) -> list[Table]:
-        """One table per family."""
-        return [choice_table(title, rows) for title, rows in self.families]
 
     def document(self) -> dict[str, Any]:
         """Return all of it as plain data."""
-        methods = [asdict(choice) for _, rows in self.families for choice in rows]
-        return {"seconds_per_image": self.seconds_per_image, "methods": methods}
+        return {"seconds_per_image": self.seconds_per_image, "methods": list(self.methods)}
 
 
 def method_choices(run: Path) -> MethodChoices:
@@ -148,13 +142,15 @@ def method_choices(run: Path) -> MethodChoices:
     with load_runs([run]) as loaded:
         conditions = with_derived_rows(loaded).conditions
         seconds = seconds_per_image(loaded.sources)
-    found = []
+    methods, tables = [], []
     for condition in conditions:
-        for rows in choices(condition, compare_conditions([condition])[0]):
-            found.append((f"{rows[0].family}, {condition.title}", rows))
-    if not found:
+        for facts in compare_conditions([condition])[0]:
+            rows = choices(condition, facts)
+            methods += rows
+            tables.append(choice_table(f"{facts.title}, {condition.title}", rows))
+    if not tables:
         raise ReportError(
             f"{printable(run)} has no two methods with all images of the same data sets: there is "
             "nothing to choose from. Finish `dtpt eval`, or run more methods."
         )
-    return MethodChoices(tuple(found), seconds)
+    return MethodChoices(tuple(methods), tuple(tables), seconds)

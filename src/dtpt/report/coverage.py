@@ -16,6 +16,7 @@ from dtpt.report.derived import shown_variants
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.studies import selective_risk_figure
 from dtpt.report.load import Condition, Variant, set_title
+from dtpt.report.words import caption
 from dtpt.tables import Table, text_table
 
 TARGETS = Targets(coverage=0.9, error=0.1, confidence=0.95)
@@ -61,8 +62,14 @@ def coverage_report(condition: Condition, *, prefix: str = "") -> CoverageReport
             continue
         pooled = _pooled(own)
         rows = [(cell.variant.title, *_numbers(cell)) for cell in pooled]
-        caption = _caption(own)
-        tables.append(text_table(f"{title}: coverage check", HEADS, rows=rows, caption=caption))
+        count = len({cell.dataset for cell in own})
+        words = caption(
+            "tables",
+            "coverage",
+            **{name: 100 * value for name, value in TARGETS.model_dump().items()},
+            sets=f"{count} data set{'s' if count > 1 else ''}",
+        )
+        tables.append(text_table(f"{title}: coverage check", HEADS, rows=rows, caption=words))
         figures.append(_figure(pooled, title, key=f"{prefix}coverage-{family}"))
         if len(names) > 1:
             rows = [(set_title(c.dataset), c.variant.title, *_numbers(c)) for c in own]
@@ -128,27 +135,15 @@ def _numbers(cell: CheckedCell) -> tuple[str, ...]:
     )
 
 
-def _caption(cells: Sequence[CheckedCell]) -> str:
-    sets = len(dict.fromkeys(cell.dataset for cell in cells))
-    return (
-        f"Targets: prediction sets (split conformal) contain the true class of "
-        f"{100 * TARGETS.coverage:g} % of the images; with confidence "
-        f"{100 * TARGETS.confidence:g} % at most {100 * TARGETS.error:g} % of the accepted "
-        f"predictions are wrong. Each of {sets} data set{'s' if sets > 1 else ''} is split in "
-        "halves: calibrated on one, checked on the other, and vice versa. Where a model errs too "
-        "often or images are too few, nothing is accepted."
-    )
-
-
 def _figure(cells: Sequence[CheckedCell], family: str, *, key: str) -> CaptionedFigure:
     shown = cells[:MOST_CURVES]
     curves = [(cell.variant.look, cell.variant.title, cell.lac) for cell in shown]
     words = (f"{cell.variant.title} accepts {100 * cell.lac.acceptance:.1f} %" for cell in shown)
     return captioned(
-        key,
-        f"{family}: selective risk",
-        caption="Error rate among the most confident images, by calibrated confidence. A ring "
-        f"marks the fitted threshold; the dashed line is its target ({100 * TARGETS.error:g} %).",
+        "selective-risk",
+        selective_risk_figure(curves, error=TARGETS.error)[0],
+        key=key,
         alternative=f"At the threshold: {'; '.join(words)}.",
-        figure=selective_risk_figure(curves, error=TARGETS.error)[0],
+        family=family,
+        error=100 * TARGETS.error,
     )

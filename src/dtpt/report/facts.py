@@ -5,8 +5,8 @@ fractions. Two views of the same rows: `FamilyFacts` pools all images of a famil
 compares the methods; `MeanFacts` has the mean over data sets and each set, as the paper's tables.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -115,22 +115,15 @@ class FamilyFacts:
 
     def document(self) -> dict[str, Any]:
         """Return the facts as plain data for `--json`."""
-        values = {
-            label: {
-                metric: {
-                    name: number
-                    for name, number in asdict(one).items()
-                    if name in ("value", "low", "high", "significant", "floor")
-                }
-                for metric, one in metrics.items()
-            }
-            for label, metrics in self.values.items()
-        }
+        names = ("value", "low", "high", "significant", "floor")
         return {
             "family": self.title,
             "sets": list(self.sets),
             "images": self.images,
-            "values": values,
+            "values": {
+                label: {m: {n: getattr(one, n) for n in names} for m, one in metrics.items()}
+                for label, metrics in self.values.items()
+            },
             "comparisons": [one.to_dict() for one in self.comparisons],
         }
 
@@ -407,48 +400,37 @@ def mean_and_spreads(
     return float(values.mean()), float(of_mean), float(within)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What one method gives and costs, on all images of a family."""
+def choices(condition: Condition, facts: FamilyFacts) -> list[dict[str, Any]]:
+    """Return what each method of a family gives and costs, as plain data.
 
-    family: str  # title
-    label: str
-    title: str
-    values: dict[str, float]  # the metrics with role `summary`
-    best: tuple[str, ...]  # those in which it is significantly better than every other method
-    image_passes: int | None  # through the image tower, per image; None for an unknown method
-    text_passes: int | None  # over all class prompts, forward and backward
-
-
-def choices(condition: Condition, families: Iterable[FamilyFacts]) -> list[tuple[Choice, ...]]:
-    """Return the methods of each family, in order of appearance."""
+    `best` names the metrics in which it is significantly better than every other method; passes
+    are per image, None for a method that is not known here.
+    """
     counts = [entry.views.get("count") for entry in condition.datasets.values()]
     views = max((count for count in counts if isinstance(count, int)), default=64)
-    steps = condition.tuning.get("steps")
+    steps = int(condition.tuning.get("steps", 1))
     return [
-        tuple(
-            Choice(
-                facts.title,
-                variant.label,
-                variant.title,
-                {metric: facts.value(variant, metric) for metric in SUMMARY},
-                tuple(m for m in SUMMARY if facts.values[variant.label][m].significant),
-                *_passes(variant, views, steps=steps if isinstance(steps, int) else 1),
-            )
-            for variant in facts.variants
-        )
-        for facts in families
+        {
+            "family": facts.title,
+            "label": variant.label,
+            "title": variant.title,
+            "values": {metric: facts.value(variant, metric) for metric in SUMMARY},
+            "best": [m for m in SUMMARY if facts.values[variant.label][m].significant],
+            **_passes(variant, views, steps=steps),
+        }
+        for variant in facts.variants
     ]
 
 
-def _passes(variant: Variant, views: int, *, steps: int) -> tuple[int | None, int | None]:
-    """Return image and text passes of a method; derived rows cost no more."""
+def _passes(variant: Variant, views: int, *, steps: int) -> dict[str, int | None]:
+    """Count image and text passes of a method; derived rows cost no more."""
     try:
         method = resolve_method(variant.method, lambda_=variant.lambda_)
         spent = method_cost(method, views=views, steps=steps)
     except DtptError:  # a plug-in that is not installed here
-        return None, None
-    return spent.image_passes, spent.text_forward + spent.text_backward
+        return {"image_passes": None, "text_passes": None}
+    text = spent.text_forward + spent.text_backward
+    return {"image_passes": spent.image_passes, "text_passes": text}
 
 
 def seconds_per_image(sources: Sequence[Source]) -> float | None:

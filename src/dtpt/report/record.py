@@ -25,7 +25,6 @@ from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
 from dtpt.report.load import Condition, LeaveOneOut, load_runs
 from dtpt.report.repeat import run_command
 from dtpt.report.tables import pooled_table
-from dtpt.report.verdict import family_verdict
 from dtpt.report.words import Paragraph, family_paragraph
 from dtpt.runs.reading import open_run
 from dtpt.runs.results import Results, results_of
@@ -67,7 +66,7 @@ class Record(BaseModel):
     @property
     def paragraphs(self) -> tuple[Paragraph, ...]:
         """The verdict on each family."""
-        return tuple(family_paragraph(family_verdict(facts)) for facts in self.families)
+        return tuple(family_paragraph(facts) for facts in self.families)
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -1,71 +1,39 @@
 """The report's tables, from its facts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dtpt.data import family_title
 from dtpt.metrics import METRICS, Comparison, Metric
-from dtpt.report.facts import (
-    COMPARED,
-    MEAN,
-    PAPER,
-    POOLED,
-    SUMMARY,
-    Choice,
-    FamilyFacts,
-    MeanFacts,
-    Number,
-)
+from dtpt.report.facts import COMPARED, MEAN, PAPER, POOLED, SUMMARY, FamilyFacts, MeanFacts, Number
 from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference
-from dtpt.tables import (
-    MINUS,
-    Cell,
-    Column,
-    Row,
-    Table,
-    interval_text,
-    metric_column,
-    number_text,
-)
+from dtpt.report.words import caption
+from dtpt.tables import MINUS, Cell, Column, Row, Table, interval_text, metric_column, number_text
 
 OUTSIDE = "‡"
 FAILED = "†"
-FLOOR_TITLE = "Noise floor"
-LEGEND = {
-    OUTSIDE: "outside three of the paper's standard deviations",
-    FAILED: "some images could not be read",
-    "erratum": "printed in error in the paper: shown, but no target",
-    "Bold": "significantly better than every other row (95 %, corrected for their number)",
-    FLOOR_TITLE: "expected ECE of a perfectly calibrated model with the same confidences at this "
-    "number of images; from the lowest to the highest of the rows",
-}
-INTERVAL_NOTE = (
-    "In brackets: 95 % of bootstrap draws over images, centred on the value. Calibration errors of "
-    "few images are biased upward, and those of resamples more so; the interval shows their spread."
-)
+FLOOR = "Noise floor"
 SMALL = 1e-12
 
-Line = tuple[Variant, tuple[Number, ...]]
+Line = tuple[Variant, Sequence[Number]]
 """A row before it is written out."""
 
 
 def pooled_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
     """Return the metrics of all images of a family together, with 95 % intervals."""
     metrics = [metric for metric in POOLED if metric in facts.values[facts.variants[0].label]]
-    lines = [(v, tuple(facts.values[v.label][m] for m in metrics)) for v in facts.variants]
+    words = caption("tables", "pooled", images=_images(facts))
     names = " or ".join(base.title for base in facts.against)
-    undecided = f"No method is significantly different from {names} in any metric."
+    is_undecided = facts.comparisons and not facts.is_decided
     return _table(
-        lines,
+        [(v, [facts.values[v.label][m] for m in metrics]) for v in facts.variants],
         [(METRICS[metric], "") for metric in metrics],
         key=key,
         title=title or facts.title,
-        caption=(
-            f"{_images(facts)}, pooled. In brackets: 95 % confidence interval over images, for "
-            f"each number by itself.{_cancelling(len(facts.sets))}"
-        ),
-        notes=[undecided] if facts.comparisons and not facts.is_decided else [],
+        text=words + (caption("tables", "cancelling") if len(facts.sets) > 1 else ""),
+        notes=[caption("tables", "undecided", names=names)] if is_undecided else [],
     )
 
 
@@ -73,15 +41,6 @@ def _images(facts: FamilyFacts) -> str:
     sets = f" of {len(facts.sets)} data sets" if len(facts.sets) > 1 else ""
     average = f", averaged over {facts.seeds} seeds" if facts.seeds > 1 else ""
     return f"{facts.size}{sets}{average}"
-
-
-def _cancelling(sets: int) -> str:
-    if sets < 2:
-        return ""
-    return (
-        " Overconfidence on one data set and underconfidence on another cancel here; the tables of "
-        "single sets show both."
-    )
 
 
 def difference_tables(facts: FamilyFacts, *, prefix: str) -> tuple[Table, ...]:
@@ -99,17 +58,15 @@ def _difference_table(facts: FamilyFacts, base: Variant, *, key: str) -> Table:
     for variant in facts.variants:
         own = [facts.difference(variant, base, metric=metric) for metric in metrics]
         if any(own):
-            lines.append((variant, tuple(_difference(one) for one in own)))
+            lines.append((variant, [_difference(one) for one in own]))
+    count, level = len(facts.comparisons), 100 * facts.level
+    words = {"images": _images(facts), "base": base.title, "level": level, "count": count}
     return _table(
         lines,
         [(METRICS[metric], "") for metric in metrics],
         key=key,
         title=f"{facts.title}: difference to {base.title}",
-        caption=(
-            f"{_images(facts)}, paired by image: method minus {base.title}. With a probability of "
-            f"{100 * facts.level:g} % all {len(facts.comparisons)} intervals of this family hold. "
-            "Bold: significantly different from 0."
-        ),
+        text=caption("tables", "differences", **words),
         signed=True,
     )
 
@@ -122,54 +79,40 @@ def _difference(one: Comparison | None) -> Number:
 
 def mean_table(means: MeanFacts, *, key: str) -> Table:
     """Return the means over the data sets of a family: variants × the paper's metrics."""
-    condition = means.condition
-    return _mean_columns(
-        means,
-        [(metric, MEAN) for metric in PAPER],
-        key=key,
-        title=f"{family_title(means.family)}, {condition.model}",
-        caption=_mean_caption(condition, means.sets),
-    )
+    title = f"{family_title(means.family)}, {means.condition.model}"
+    columns = [(metric, MEAN) for metric in PAPER]
+    return _mean_columns(means, columns, key=key, title=title, text=_mean_caption(means))
 
 
 def set_table(means: MeanFacts, metric: str, *, key: str) -> Table:
     """Return one metric of a family: variants × (its data sets and their mean)."""
-    columns = [*means.sets, MEAN] if len(means.sets) > 1 else [MEAN]
-    return _mean_columns(
-        means,
-        [(metric, column) for column in columns],
-        key=key,
-        title=f"{METRICS[metric].title} per data set, {means.condition.model}",
-        caption=f"{METRICS[metric].meaning} {means.condition.size_text(means.sets)}.",
-    )
+    columns = [(metric, column) for column in (*means.sets, MEAN)]
+    title = f"{METRICS[metric].title} per data set, {means.condition.model}"
+    text = f"{METRICS[metric].meaning} {means.condition.size_text(means.sets)}."
+    return _mean_columns(means, columns, key=key, title=title, text=text)
 
 
 def _mean_columns(
-    means: MeanFacts, columns: Sequence[tuple[str, str]], *, key: str, title: str, caption: str
+    means: MeanFacts, columns: Sequence[tuple[str, str]], *, key: str, title: str, text: str
 ) -> Table:
-    lines = [(v, tuple(means.numbers[v, m, c] for m, c in columns)) for v in means.variants]
-    titles = {MEAN: "Mean" if len({c for _, c in columns}) > 1 else ""}
-    heads = [(METRICS[m], titles[c] if c in titles else set_title(c)) for m, c in columns]
-    undecided = [
-        head or metric.title
-        for (metric, head), column in zip(heads, columns, strict=True)
-        if column in means.undecided
-    ]
+    lines = [(v, [means.numbers[v, m, c] for m, c in columns]) for v in means.variants]
+    mean = "Mean" if len({column for _, column in columns}) > 1 else ""
+    heads = [(METRICS[m], mean if c == MEAN else set_title(c)) for m, c in columns]
+    titles = [head or metric.title for metric, head in heads]
+    undecided = [t for t, c in zip(titles, columns, strict=True) if c in means.undecided]
     notes = _mean_notes(lines, means)
     if sum(all(n.value is not None for n in numbers) for _, numbers in lines) > 1 and undecided:
         where = "any column" if len(undecided) == len(columns) else ", ".join(undecided)
         notes.append(f"No two rows are significantly different in {where}.")
-    return _table(lines, heads, key=key, title=title, caption=caption, notes=notes)
+    return _table(lines, heads, key=key, title=title, text=text, notes=notes)
 
 
 def _mean_notes(lines: Sequence[Line], means: MeanFacts) -> list[str]:
-    notes = []
-    if len(lines) == 1:
-        notes.append("Only one method was run: there is nothing to compare it with.")
-    notes += [f"{v.title}: {numbers[0].missing}." for v, numbers in lines if numbers[0].missing]
     numbers = [number for _, numbers in lines for number in numbers]
+    notes = [caption("tables", "single")] if len(lines) == 1 else []
+    notes += [f"{v.title}: {first.missing}." for v, (first, *_) in lines if first.missing]
     if any(number.low is not None for number in numbers):
-        notes.append(INTERVAL_NOTE)
+        notes.append(caption("tables", "intervals"))
     errata = {number.paper.erratum for number in numbers if number.paper and number.paper.erratum}
     notes += [f"Erratum of the paper, not a target: {text}" for text in sorted(errata)]
     condition = means.condition
@@ -180,19 +123,15 @@ def _mean_notes(lines: Sequence[Line], means: MeanFacts) -> list[str]:
     return notes
 
 
-def _mean_caption(condition: Condition, sets: Sequence[str]) -> str:
+def _mean_caption(means: MeanFacts) -> str:
+    condition, sets = means.condition, means.sets
     what = f"Mean over {len(sets)} data sets" if len(sets) > 1 else set_title(sets[0])
     text = f"{what}, {condition.size_text(sets)}, prompt “{condition.template}”"
     text += " with a trained context" if condition.context else ""
     text = ", ".join((text, *condition.unusual))
     if len(condition.seeds) < 2:
         return f"{text}, seed {condition.seeds[0]}."
-    seeds = ", ".join(str(seed) for seed in condition.seeds)
-    return (
-        f"{text}, seeds {seeds}. After ±: standard deviation over seeds of the mean over data "
-        "sets; in parentheses: mean over data sets of the standard deviation over seeds (both with "
-        "n − 1)."
-    )
+    return caption("tables", "seeds", text=text, seeds=", ".join(map(str, condition.seeds)))
 
 
 def prompt_table(conditions: Sequence[MeanFacts], *, key: str) -> Table | None:
@@ -200,43 +139,39 @@ def prompt_table(conditions: Sequence[MeanFacts], *, key: str) -> Table | None:
 
     None unless the conditions differ in their prompt and share their data sets.
     """
-    prompts = {(means.condition.template, means.condition.context) for means in conditions}
+    prompts = {_prompt(means.condition) for means in conditions}
     if len(prompts) < 2 or len({means.sets for means in conditions}) > 1:
         return None
-    rows: list[Row] = []
-    for means in conditions:
-        own = means.condition
-        group = "trained context" if own.context else f"“{own.template}”"
-        table = mean_table(means, key=key)
-        rows += [replace(r, group=group, record={**r.record, "group": group}) for r in table.rows]
-    first = conditions[0]
-    family = family_title(first.family).lower()
-    return Table(
-        f"Prompt initialisation, {first.condition.model}, {family}",
-        tuple(metric_column(METRICS[metric]) for metric in PAPER),
-        tuple(rows),
-        key=key,
-        caption=_mean_caption(first.condition, first.sets),
-        notes=tuple(_legend([cell for row in rows for cell in row.cells])),
+    tables = [(_prompt(means.condition), mean_table(means, key=key)) for means in conditions]
+    rows = tuple(
+        replace(row, group=group, record={**row.record, "group": group})
+        for group, table in tables
+        for row in table.rows
     )
+    first, (_, table) = conditions[0], tables[0]
+    family = family_title(first.family).lower()
+    title = f"Prompt initialisation, {first.condition.model}, {family}"
+    notes = _legend([cell for row in rows for cell in row.cells])
+    return replace(table, title=title, rows=rows, notes=tuple(notes), foot=())
 
 
-def choice_table(title: str, rows: Sequence[Choice]) -> Table:
+def _prompt(condition: Condition) -> str:
+    return "trained context" if condition.context else f"“{condition.template}”"
+
+
+def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return what each method of a family gives and costs."""
     columns = [metric_column(METRICS[metric]) for metric in SUMMARY]
-    columns += [Column(name, record={"column": name}) for name in ("image passes", "text passes")]
+    columns += [Column(name) for name in ("image passes", "text passes")]
     lines = []
     for row in rows:
-        cells = [Cell(number_text(row.values[m], METRICS[m]), bold=m in row.best) for m in SUMMARY]
-        passes = ("?" if n is None else str(n) for n in (row.image_passes, row.text_passes))
-        lines.append(Row(row.title, (*cells, *map(Cell, passes))))
-    return Table(
-        title,
-        tuple(columns),
-        tuple(lines),
-        caption="Bold: significantly better than every other method. Image passes: images through "
-        "the image tower per image; text passes: over all class prompts, forward and backward.",
-    )
+        cells = [
+            Cell(number_text(row["values"][m], METRICS[m]), bold=m in row["best"]) for m in SUMMARY
+        ]
+        passes = [row[name] for name in ("image_passes", "text_passes")]
+        cells += [Cell("?" if count is None else str(count)) for count in passes]
+        lines.append(Row(row["title"], tuple(cells)))
+    return Table(title, tuple(columns), tuple(lines), caption=caption("tables", "choices"))
 
 
 def _table(
@@ -245,61 +180,46 @@ def _table(
     *,
     key: str,
     title: str,
-    caption: str,
+    text: str,
     notes: Sequence[str] = (),
     signed: bool = False,
 ) -> Table:
     """Write facts out as a table with the legend of its marks and the noise floor below."""
-    rows = tuple(_row(variant, numbers, heads=heads, signed=signed) for variant, numbers in lines)
-    foot = _floor_line([numbers for _, numbers in lines])
-    legend = _legend([cell for row in rows for cell in row.cells], bold=not signed)
-    legend += [f"{FLOOR_TITLE}: {LEGEND[FLOOR_TITLE]}."] if foot else []
-    return Table(
-        title,
-        tuple(metric_column(metric, head) for metric, head in heads),
-        rows,
-        key=key,
-        caption=caption,
-        notes=(*notes, *legend),
-        foot=foot,
+    metrics = [metric for metric, _ in heads]
+    rows = tuple(
+        _row(variant, numbers, metrics=metrics, signed=signed) for variant, numbers in lines
     )
+    foot = _floor_line([numbers for _, numbers in lines])
+    legend = _legend([c for row in rows for c in row.cells], bold=not signed, floor=bool(foot))
+    columns = tuple(metric_column(metric, head) for metric, head in heads)
+    return Table(title, columns, rows, key=key, caption=text, notes=(*notes, *legend), foot=foot)
 
 
 def _row(
-    variant: Variant,
-    numbers: Sequence[Number],
-    *,
-    heads: Sequence[tuple[Metric, str]],
-    signed: bool,
+    variant: Variant, numbers: Sequence[Number], *, metrics: Sequence[Metric], signed: bool
 ) -> Row:
-    cells = (
-        _cell(number, metric, signed=signed)
-        for number, (metric, _) in zip(numbers, heads, strict=True)
-    )
-    record = {
-        "group": "",
-        "method": variant.method,
-        "lambda": variant.lambda_,
-        "derived": variant.derived,
-    }
-    return Row(variant.title, tuple(cells), is_own=variant.method == "d-tpt", record=record)
+    names = {"method": variant.method, "lambda": variant.lambda_, "derived": variant.derived}
+    cells = [_cell(n, m, signed=signed) for n, m in zip(numbers, metrics, strict=True)]
+    own = variant.method == "d-tpt"
+    return Row(variant.title, tuple(cells), is_own=own, record={"group": "", **names})
 
 
 def _cell(number: Number, metric: Metric, *, signed: bool = False) -> Cell:
-    record = _record(number, metric)
+    record, paper = _record(number, metric), number.paper
     if number.value is None:
         return Cell(number.missing, is_missing=True, record=record)
-    has_interval = number.low is not None and number.high is not None
-    ends = (number.low or 0.0, number.high or 0.0)
+    interval = ""
+    if number.low is not None and number.high is not None:
+        interval = interval_text((number.low, number.high), metric, signed=signed)
     return Cell(
         number_text(number.value, metric, signed=signed),
         bold=number.significant,
         mark=FAILED if number.note else "",
         spread=_spread_text(number, metric),
-        interval=interval_text(ends, metric, signed=signed) if has_interval else "",
-        reference=_reference(number.paper),
-        deviation=_deviation(number.paper),
-        is_outside=number.paper is not None and number.paper.outside is True,
+        interval=interval,
+        reference=_reference(paper) if paper else "",
+        deviation=_deviation(paper) if paper else "",
+        is_outside=paper is not None and paper.outside is True,
         value=number.value,
         note=number.note,
         record=record,
@@ -315,16 +235,13 @@ def _spread_text(number: Number, metric: Metric) -> str:
     return text if abs(spread - within) < SMALL else f"{text} ({number_text(within, metric)})"
 
 
-def _reference(paper: PaperDifference | None) -> str:
-    if paper is None:
-        return ""
-    if paper.erratum:
-        return f"paper {paper.value:.2f} (erratum)"
-    return f"paper {paper.value:.2f}" + ("" if paper.std is None else f" ±{paper.std:.2f}")
+def _reference(paper: PaperDifference) -> str:
+    std = "" if paper.std is None else f" ±{paper.std:.2f}"
+    return f"paper {paper.value:.2f}" + (" (erratum)" if paper.erratum else std)
 
 
-def _deviation(paper: PaperDifference | None) -> str:
-    if paper is None or paper.difference is None:
+def _deviation(paper: PaperDifference) -> str:
+    if paper.difference is None:
         return ""
     text = f"{paper.difference:+.2f}"
     text = "+0.00" if text == "-0.00" else text.replace("-", MINUS)
@@ -341,9 +258,9 @@ def _record(number: Number, metric: Metric) -> dict[str, object]:
         "high": number.high,
         "floor": number.floor,
     }
-    factor, paper = metric.factor, number.paper
+    paper = number.paper
     return {
-        **{name: None if value is None else value * factor for name, value in values.items()},
+        **{name: None if v is None else v * metric.factor for name, v in values.items()},
         "significant": number.significant,
         "missing": number.missing,
         "note": number.note,
@@ -357,20 +274,19 @@ def _record(number: Number, metric: Metric) -> dict[str, object]:
 
 def _floor_line(lines: Sequence[Sequence[Number]]) -> tuple[tuple[str, ...], ...]:
     """Return the line below a table with the noise floor of an ECE, from lowest to highest row."""
-    columns = [
-        [n.floor for n in column if n.floor is not None] for column in zip(*lines, strict=True)
-    ]
+    columns = [[n.floor for n in few if n.floor is not None] for few in zip(*lines, strict=True)]
     ends = [(f"{100 * min(few):.2f}", f"{100 * max(few):.2f}") if few else () for few in columns]
     texts = ["–".join(dict.fromkeys(pair)) for pair in ends]
-    return ((FLOOR_TITLE, *texts),) if any(texts) else ()
+    return ((FLOOR, *texts),) if any(texts) else ()
 
 
-def _legend(cells: Sequence[Cell], *, bold: bool = True) -> list[str]:
+def _legend(cells: Sequence[Cell], *, bold: bool = True, floor: bool = False) -> list[str]:
     """Explain the marks that occur in a table."""
     used = {
         OUTSIDE: any(cell.is_outside for cell in cells),
         FAILED: any(cell.mark == FAILED for cell in cells),
         "erratum": any("erratum" in cell.reference for cell in cells),
         "Bold": bold and any(cell.bold for cell in cells),
+        FLOOR: floor,
     }
-    return [f"{mark}: {LEGEND[mark]}." for mark, occurs in used.items() if occurs]
+    return [f"{mark}: {caption('legend', mark)}." for mark, occurs in used.items() if occurs]

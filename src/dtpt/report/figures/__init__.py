@@ -15,6 +15,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from dtpt.report.figures.style import INK, PAPER, RULE
+from dtpt.report.words import caption
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
@@ -35,22 +36,23 @@ class CaptionedFigure:
     @property
     def parts(self) -> tuple[str, ...]:
         """The SVG documents that a page shows."""
-        return self.panels if self.panels and not self.topic else (self.svg,)
+        return self.panels or (self.svg,)
 
 
 def captioned(
-    key: str,
-    title: str,
-    *,
-    caption: str,
-    alternative: str,
+    kind: str,
     figure: Figure,
+    *,
+    key: str,
+    alternative: str,
     panels: Sequence[Figure] = (),
     topic: str = "",
+    **facts: object,
 ) -> CaptionedFigure:
-    """Return a figure as SVG, with its words."""
-    parts = () if topic else tuple(svg_text(panel) for panel in panels)
-    return CaptionedFigure(key, title, caption, alternative, svg_text(figure), parts, topic)
+    """Return a figure as SVG, with the title and caption of its kind in `texts/captions.toml`."""
+    title, words = caption(kind, "title", **facts), caption(kind, "caption", **facts)
+    parts = tuple(svg_text(panel) for panel in panels)
+    return CaptionedFigure(key, title, words, alternative, svg_text(figure), parts, topic)
 
 
 def svg_text(figure: Figure) -> str:
@@ -70,11 +72,7 @@ def svg_size(text: str) -> tuple[float, float]:
 def inline_svg(text: str, *, name: str, title: str, description: str) -> str:
     """Turn a document of `svg_text` into `<svg>` markup that takes a page's colours.
 
-    Args:
-        text: the document.
-        name: unique on the page; prefixed to every id inside.
-        title: for screen readers and as a tooltip.
-        description: what it shows.
+    `name` must be unique on the page; it is prefixed to every id inside.
     """
     drawing = text[text.index("<svg") :]
     body = drawing[drawing.index(">") + 1 :]

@@ -21,8 +21,10 @@ from dtpt.report.figures.style import (
     BLUE,
     GREY,
     INK,
+    LEGEND,
     ORANGE,
     RULE,
+    Style,
     add_legend,
     add_legend_beside,
     looks_for,
@@ -59,17 +61,16 @@ def _profile(axes: Axes, found: ModalityAnalysis, *, name: str, mark: str, colou
     )
     axes.plot(index, profile.mean, color=colour, linewidth=0.9, label="mean")
     is_right = dominant.index > len(index) / 2
-    axes.annotate(
-        f"{mark} {dominant.index}: {dominant.mean:+.2f}".replace("-", "−"),
-        (dominant.index, dominant.mean),
-        xytext=(-8, 0) if is_right else (8, 0),
-        textcoords="offset points",
-        ha="right" if is_right else "left",
-        va="center",
-        fontsize=8,
-        color=INK,
-    )
-    axes.plot(dominant.index, dominant.mean, marker="o", markersize=4, color=INK, linestyle="none")
+    text = f"{mark} {dominant.index}: {dominant.mean:+.2f}".replace("-", "−")
+    at, offset = (dominant.index, dominant.mean), (-8, 0) if is_right else (8, 0)
+    style: Style = {
+        "ha": "right" if is_right else "left",
+        "va": "center",
+        "fontsize": 8,
+        "color": INK,
+    }
+    axes.annotate(text, at, xytext=offset, textcoords="offset points", **style)
+    axes.plot(*at, marker="o", markersize=4, color=INK, linestyle="none")
     axes.set(xlim=(-1, len(index)), ylabel=f"{name} feature value")
     tidy(axes)
     add_legend(axes, loc="upper right" if dominant.index < len(index) / 2 else "upper left")
@@ -84,18 +85,12 @@ def sensitivity_bars(
     marks = {image: ("IDD", "...."), text: ("TDD", "////")}
     for index, entry in enumerate(found.top):
         name, hatch = marks.get(entry.dimension, ("", ""))
-        axes.bar(
-            index,
-            entry.value,
-            facecolor=BLUE if not name else "none",
-            edgecolor=INK if not name else ORANGE,
-            hatch=hatch,
-            linewidth=0.8,
-        )
+        face, edge = ("none", ORANGE) if name else (BLUE, INK)
+        bar: Style = {"facecolor": face, "edgecolor": edge, "hatch": hatch, "linewidth": 0.8}
+        axes.bar(index, entry.value, **bar)
         if name:
-            axes.annotate(
-                name, (index, entry.value), ha="center", va="bottom", fontsize=8, color=INK
-            )
+            style: Style = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK}
+            axes.annotate(name, (index, entry.value), **style)
     axes.set_xticks(range(len(found.top)), [str(entry.dimension) for entry in found.top])
     axes.set(xlabel="dimension set to zero", ylabel="KL to the full answer (nats)")
     axes.set_title(_MASKED[found.masked])
@@ -112,18 +107,9 @@ def dispersion_figure(scatter: DispersionScatter) -> tuple[Figure, Axes]:
     looks = looks_for((name, None) for name in names)
     for name in dict.fromkeys(names):
         own = [p for p, other in zip(scatter.points, names, strict=True) if other == name]
-        look = looks[name, None]
-        axes.plot(
-            [point.atfd for point in own],
-            [100 * point.ece for point in own],
-            linestyle="none",
-            marker=look.marker,
-            markersize=5.5,
-            markerfacecolor="none",
-            markeredgewidth=1.3,
-            color=look.colour,
-            label=method_title(name),
-        )
+        x, y = [point.atfd for point in own], [100 * point.ece for point in own]
+        marks: Style = {"markersize": 5.5, "markerfacecolor": "none", "markeredgewidth": 1.3}
+        axes.plot(x, y, **looks[name, None].marks, **marks, label=method_title(name))
     axes.set(xlabel="average text feature dispersion (ATFD)", ylabel="ECE (%)")
     axes.set_title(_correlation_text(scatter))
     tidy(axes, grid="both")
@@ -150,31 +136,14 @@ def movement_split(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     left = np.zeros(len(moving))
     for name, colour, hatch in _PARTS:
         parts = np.array([getattr(m.every_class, f"{name}_share") for m in moving])
-        axes.barh(
-            rows,
-            100 * parts,
-            left=100 * left,
-            height=0.62,
-            facecolor=colour,
-            alpha=0.75,
-            hatch=hatch,
-            edgecolor=INK,
-            linewidth=0.5,
-            label=name,
-        )
+        style: Style = {"facecolor": colour, "alpha": 0.75, "hatch": hatch, "edgecolor": INK}
+        axes.barh(rows, 100 * parts, 0.62, 100 * left, **style, linewidth=0.5, label=name)
         left = left + parts
     axes.set_yticks(rows, [method_title(m.method, m.lambda_) for m in moving])
     axes.invert_yaxis()
     axes.set(xlim=(0, 100), xlabel="part of the squared movement (%)")
     tidy(axes, grid="x")
-    axes.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=3,
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-    )
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
     return figure, axes
 
 
@@ -225,17 +194,10 @@ def _draw_movements(
         if movement.squared_length == 0:
             continue
         end = start + factor * (movement.tangent * along + movement.normal * start)
-        look = looks[method.method, method.lambda_]
-        axes.plot(
-            [start[0], end[0]],
-            [start[1], end[1]],
-            color=look.colour,
-            linestyle=look.dash,
-            marker=look.marker,
-            markevery=[1],
-            markersize=6,
-            label=method_title(method.method, method.lambda_),
-        )
+        look = looks[method.method, method.lambda_].line
+        label = method_title(method.method, method.lambda_)
+        path = [start[0], end[0]], [start[1], end[1]]
+        axes.plot(*path, **look, markevery=[1], markersize=6, label=label)
 
 
 def _enlargement(methods: Sequence[MethodGeometry]) -> float:
@@ -254,58 +216,35 @@ def analysis_figures(analysis: Analysis) -> Iterator[CaptionedFigure]:
     """Yield the figures of an analysis file; those of further data sets are folded."""
     scatter = analysis.dispersion
     if scatter.points:
-        yield captioned(
-            "analysis-dispersion",
-            "Dispersion and calibration error",
-            caption="One mark per data set, prompt and method: average text feature dispersion "
-            "against ECE.",
-            alternative=f"{len(scatter.points)} points; Pearson correlation {scatter.pearson}.",
-            figure=dispersion_figure(scatter)[0],
-        )
+        words = f"{len(scatter.points)} points; Pearson correlation {scatter.pearson}."
+        figure, _ = dispersion_figure(scatter)
+        yield captioned("dispersion", figure, key="analysis-dispersion", alternative=words)
     for index, entry in enumerate(analysis.datasets):
         yield from _of_set(entry, f"analysis-{index}", is_folded=index > 0)
 
 
 def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[CaptionedFigure]:
     name = set_title(entry.dataset)
-    made = partial(captioned, topic=name if is_folded else "")
+    made = partial(captioned, dataset=name, topic=name if is_folded else "")
     text, image = entry.text.dominant, entry.image.dominant
-    yield made(
-        f"{key}-profile",
-        f"Feature values by dimension, {name}",
-        caption="Mean and 5 to 95 % band of every dimension of the normalised features; the spike "
-        "is the dominant dimension.",
-        alternative=f"Text-dominant dimension {text.index} with mean {text.mean:.3f}; "
-        f"image-dominant dimension {image.index} with mean {image.mean:.3f}.",
-        figure=dimension_profile(entry.text, entry.image)[0],
+    words = (
+        f"Text-dominant dimension {text.index} with mean {text.mean:.3f}; image-dominant dimension "
+        f"{image.index} with mean {image.mean:.3f}."
     )
+    figure, _ = dimension_profile(entry.text, entry.image)
+    yield made("profile", figure, key=f"{key}-profile", alternative=words)
     for chart in entry.sensitivity:
         top = ", ".join(f"{value.dimension}: {value.value:.3g}" for value in chart.top)
-        yield made(
-            f"{key}-sensitivity-{chart.masked}",
-            f"Sensitivity of dimensions, {name}",
-            caption="How much the prediction changes when one dimension is set to zero; the ten "
-            "largest.",
-            alternative=f"Largest sensitivities in nats: {top}.",
-            figure=sensitivity_bars(chart, text=text.index, image=image.index)[0],
-        )
+        words = f"Largest sensitivities in nats: {top}."
+        bars, _ = sensitivity_bars(chart, text=text.index, image=image.index)
+        yield made("sensitivity", bars, key=f"{key}-sensitivity-{chart.masked}", alternative=words)
     moving = [method for method in entry.geometry if method.every_class.squared_length > 0]
     if moving:
-        yield made(
-            f"{key}-movement",
-            f"Movement of the text features, {name}",
-            caption="How the squared movement of all class features splits: tangent is toward the "
-            "image, normal along the radius, binormal neither.",
-            alternative=_movement_words(moving),
-            figure=movement_split(entry.geometry)[0],
-        )
-        yield made(
-            f"{key}-drawing",
-            f"Where tuning moves the text, {name}",
-            caption="The arc between the mean text and image features; movements are enlarged.",
-            alternative=_movement_words(moving),
-            figure=movement_drawing(entry.geometry)[0],
-        )
+        words = _movement_words(moving)
+        split, _ = movement_split(entry.geometry)
+        yield made("movement", split, key=f"{key}-movement", alternative=words)
+        drawing, _ = movement_drawing(entry.geometry)
+        yield made("drawing", drawing, key=f"{key}-drawing", alternative=words)
 
 
 def _movement_words(methods: Sequence[MethodGeometry]) -> str:

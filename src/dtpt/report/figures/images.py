@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from dtpt.data import Dataset
 from dtpt.errors import ReportError
 from dtpt.report.figures import CaptionedFigure, captioned
-from dtpt.report.figures.style import BLUE, INK, new_figure
+from dtpt.report.figures.style import BLUE, INK, Style, new_figure
 from dtpt.report.load import set_title
 from dtpt.tuning.settings import TuningSettings
 
@@ -48,11 +48,8 @@ def view_mosaic(
         _tile(axes, view, corner=corner, entropy=entropies[index], is_kept=index in kept)
     axes.set(xlim=(-GAP, width), ylim=(height, -GAP), aspect="equal")
     axes.set_axis_off()
-    title = (
-        f"view 0 is the original; {len(kept)} of {len(views)} views are kept, those with the "
-        "lowest entropy (nats)"
-    )
-    axes.set_title(title, fontsize=9, color=INK)
+    which = f"{len(kept)} of {len(views)} views are kept, those with the lowest entropy (nats)"
+    axes.set_title(f"view 0 is the original; {which}", fontsize=9, color=INK)
     return figure, axes
 
 
@@ -68,16 +65,15 @@ def _tile(
     axes.imshow(view, extent=(left, left + 1, top + 1, top), interpolation="nearest")
     if is_kept:
         axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=BLUE, linewidth=2.6))
-    axes.text(
-        left + 0.5,
-        top + 1.06,
-        f"{entropy:.2f}" + (" ✓" if is_kept else ""),
-        ha="center",
-        va="top",
-        fontsize=6.5,
-        color=INK,
-        fontweight="bold" if is_kept else "normal",
-    )
+    text, weight = (f"{entropy:.2f} ✓", "bold") if is_kept else (f"{entropy:.2f}", "normal")
+    style: Style = {
+        "ha": "center",
+        "va": "top",
+        "fontsize": 6.5,
+        "color": INK,
+        "fontweight": weight,
+    }
+    axes.text(left + 0.5, top + 1.06, text, **style)
 
 
 def mosaic_figure(model: "Clip", dataset: Dataset, *, views: int, seed: int) -> CaptionedFigure:
@@ -106,13 +102,14 @@ def mosaic_figure(model: "Clip", dataset: Dataset, *, views: int, seed: int) -> 
     truth = dataset.classes[sample.label]
     return captioned(
         "views",
-        f"The {views} views of one image, a {truth}",
-        caption=f"One image of {set_title(dataset.name)} as the original and {views - 1} random "
-        "views. Under each the entropy of the untuned prediction (nats); the framed ones have the "
-        "lowest and alone enter the tuning.",
+        view_mosaic(_as_bytes(pixels, model), entropies, kept=kept)[0],
+        key="views",
         alternative=f"{views} views of a {truth}; entropies from {min(entropies):.2f} to "
         f"{max(entropies):.2f} nats; kept are views {', '.join(map(str, sorted(kept)))}.",
-        figure=view_mosaic(_as_bytes(pixels, model), entropies, kept=kept)[0],
+        views=views,
+        others=views - 1,
+        truth=truth,
+        dataset=set_title(dataset.name),
     )
 
 

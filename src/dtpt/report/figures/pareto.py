@@ -14,11 +14,13 @@ from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
     INK,
     LookKey,
+    Style,
     add_legend_beside,
     looks_for,
     new_figure,
     tidy,
 )
+from dtpt.report.words import caption
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,11 @@ def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figur
         look = looks[method, None]
         axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=1.1)
         for index, point in enumerate(own):
-            axes.plot(
-                x[index],
-                y[index],
-                marker=look.marker,
-                markersize=5 + 5 * index / max(len(own) - 1, 1),
-                linestyle="none",
-                color=look.colour,
-                markerfacecolor=look.colour if point.efficient else "none",
-                markeredgecolor=INK if point.efficient else look.colour,
-                label=method_title(method) if index == 0 else None,
-            )
+            size = 5 + 5 * index / max(len(own) - 1, 1)
+            fill, rim = (look.colour, INK) if point.efficient else ("none", look.colour)
+            mark: Style = {"markersize": size, "markerfacecolor": fill, "markeredgecolor": rim}
+            label = method_title(method) if index == 0 else None
+            axes.plot(x[index], y[index], **look.marks, **mark, label=label)
         _name_ends(axes, own, x=x, y=y)
     axes.set(xlabel="accuracy (%) → better", ylabel="ECE (%) ↓ better")
     axes.set_title(title)
@@ -80,16 +76,11 @@ def _name_ends(
 ) -> None:
     """Write λ beside the first and the last point of a curve."""
     for index in (0, -1) if len(points) > 1 else ():
-        lambda_ = points[index].lambda_
+        lambda_, at = points[index].lambda_, (x[index], y[index])
         if lambda_ is not None:
-            axes.annotate(
-                f"λ={lambda_text(lambda_)}",
-                (x[index], y[index]),
-                xytext=(5, 5),
-                textcoords="offset points",
-                fontsize=7,
-                color=INK,
-            )
+            style: Style = {"xytext": (5, 5), "fontsize": 7, "color": INK}
+            text = f"λ={lambda_text(lambda_)}"
+            axes.annotate(text, at, textcoords="offset points", **style)
 
 
 def pareto_overview(means: MeanFacts, *, prefix: str) -> list[CaptionedFigure]:
@@ -103,14 +94,15 @@ def pareto_overview(means: MeanFacts, *, prefix: str) -> list[CaptionedFigure]:
             words.append(f"{variant.title} {100 * accuracy:.1f} % and {100 * ece:.1f} %")
     if len(values) < 2:
         return []
-    title = f"Accuracy and ECE, {family_title(means.family).lower()}"
-    overview = captioned(
-        f"{prefix}pareto-{means.family}",
-        title,
-        caption=f"Means over data sets, {means.condition.size_text(means.sets)}. Right and low is "
-        "better. Filled points with a rim are beaten by no other point in both; joined points are "
-        "one method under growing λ.",
-        alternative=f"Accuracy and ECE: {'; '.join(words)}.",
-        figure=pareto_figure(trade_offs(values), title=title)[0],
-    )
-    return [overview]
+    family = family_title(means.family).lower()
+    title = caption("pareto", "title", family=family)
+    return [
+        captioned(
+            "pareto",
+            pareto_figure(trade_offs(values), title=title)[0],
+            key=f"{prefix}pareto-{means.family}",
+            alternative=f"Accuracy and ECE: {'; '.join(words)}.",
+            family=family,
+            size=means.condition.size_text(means.sets),
+        )
+    ]

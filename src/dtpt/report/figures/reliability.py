@@ -1,7 +1,7 @@
 """Reliability diagrams, confidence before and after tuning, risk against coverage."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,33 +21,34 @@ from dtpt.report.derived import shown_variants
 from dtpt.report.facts import FamilyFacts, pooled_methods
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
+    BAR,
     BLUE,
     GREY,
     INK,
     ORANGE,
     LookKey,
+    Style,
     add_legend,
     looks_for,
     new_figure,
     tidy,
 )
 from dtpt.report.load import CellRows, Condition, Variant, set_title
+from dtpt.report.words import caption
 from dtpt.runs.exports import safe_name
 
 MOST_POOLED_PANELS = 8
 MOST_PANELS = 6  # diagrams of one data set side by side
 CURVE_POINTS = 200  # drawn per curve; more cannot be seen and only make files large
 MARKS = 250  # drawn per panel, evenly spaced in the input; the caption gives the number of all
-CHOICE_NOTE = (
-    " Where a method was run with several λ, the one is drawn that the other data sets of the "
-    "family choose (lowest negative log-likelihood)."
-)
 
 AxesPair = tuple[Axes, Axes]
 FloatArray = npt.NDArray[np.float64]
 Shift = tuple[str, FloatArray, FloatArray, npt.NDArray[np.bool_]]
 """Heading, confidence before and after tuning, whether the prediction after is right."""
-Panel = TypeVar("Panel")
+Cells = Mapping[Variant, CellRows]
+Facts = Mapping[str, Any]
+"""Data set, size and topic: what the figures of one set share."""
 
 
 def reliability_diagram(
@@ -72,9 +73,7 @@ def reliability_diagram(
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1}
     )
-    _draw_pair(upper, lower, bins=bins, title=title)
-    if band is not None:
-        _draw_band(upper, bins, band=band)
+    _draw_pair(upper, lower, bins=bins, title=title, band=band)
     add_legend(upper, loc="upper left")
     add_legend(lower)
     return figure, (upper, lower)
@@ -96,51 +95,38 @@ def reliability_row(
     )
     pairs = [(grid[0, column], grid[1, column]) for column in range(len(panels))]
     for column, ((heading, bins), (upper, lower)) in enumerate(zip(panels, pairs, strict=True)):
-        _draw_pair(upper, lower, bins=bins, title=heading)
+        band = bands[column] if bands else None
+        _draw_pair(upper, lower, bins=bins, title=heading, band=band)
         upper.set_ylabel("" if column else "accuracy")
         lower.set_ylabel("" if column else "fraction")
-        if bands:
-            _draw_band(upper, bins, band=bands[column])
     add_legend(pairs[0][0], loc="upper left")
     return figure, pairs
 
 
-def _draw_pair(upper: Axes, lower: Axes, *, bins: ReliabilityBins, title: str) -> None:
+def _draw_pair(
+    upper: Axes, lower: Axes, *, bins: ReliabilityBins, title: str, band: CalibratedBand | None
+) -> None:
     _draw_accuracy(upper, bins)
     _draw_histogram(lower, bins)
     upper.set_title(title)
     for axes in (upper, lower):
         tidy(axes)
+    if band is not None:
+        _draw_band(upper, bins, band=band)
 
 
 def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
-    width = np.diff(bins.edges)
-    left = bins.edges[:-1]
     used = bins.count > 0
-    gap = bins.mean_confidence - bins.accuracy
-    axes.bar(
-        left[used],
-        bins.accuracy[used],
-        width[used],
-        align="edge",
-        facecolor=BLUE,
-        edgecolor=INK,
-        linewidth=0.5,
-        label="accuracy",
-    )
-    axes.bar(
-        left[used],
-        gap[used],
-        width[used],
-        bottom=bins.accuracy[used],
-        align="edge",
-        facecolor="none",
-        edgecolor=ORANGE,
-        hatch="////",
-        linestyle="--",
-        linewidth=0.8,
-        label="gap",
-    )
+    left, width = bins.edges[:-1][used], np.diff(bins.edges)[used]
+    accuracy, gap = bins.accuracy[used], (bins.mean_confidence - bins.accuracy)[used]
+    axes.bar(left, accuracy, width, **BAR, facecolor=BLUE, label="accuracy")
+    hatched: Style = BAR | {
+        "edgecolor": ORANGE,
+        "hatch": "////",
+        "linestyle": "--",
+        "linewidth": 0.8,
+    }
+    axes.bar(left, gap, width, bottom=accuracy, **hatched, facecolor="none", label="gap")
     axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0, label="perfect")
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -150,32 +136,21 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
 def _draw_band(axes: Axes, bins: ReliabilityBins, *, band: CalibratedBand) -> None:
     """Mark the accuracies of a perfectly calibrated model by an upright bracket in each bin."""
     used = bins.count > 0
-    middle = (bins.edges[:-1] + bins.edges[1:])[used] / 2
+    centre = (bins.edges[:-1] + bins.edges[1:])[used] / 2
     low, high = band.low[used], band.high[used]
-    axes.errorbar(
-        middle,
-        (low + high) / 2,
-        yerr=(high - low) / 2,
-        fmt="none",
-        ecolor=INK,
-        elinewidth=1.0,
-        capsize=2.0,
-        label="by chance",
-    )
+    style: Style = {
+        "fmt": "none",
+        "ecolor": INK,
+        "elinewidth": 1.0,
+        "capsize": 2.0,
+        "label": "by chance",
+    }
+    axes.errorbar(centre, (low + high) / 2, yerr=(high - low) / 2, **style)
 
 
 def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
     total = int(bins.count.sum())
-    axes.bar(
-        bins.edges[:-1],
-        bins.count / total,
-        np.diff(bins.edges),
-        align="edge",
-        color=GREY,
-        alpha=0.6,
-        edgecolor=INK,
-        linewidth=0.5,
-    )
+    axes.bar(bins.edges[:-1], bins.count / total, np.diff(bins.edges), **BAR, color=GREY, alpha=0.6)
     mean_confidence = float(np.nansum(bins.count * np.nan_to_num(bins.mean_confidence)) / total)
     accuracy = float(np.nansum(bins.count * np.nan_to_num(bins.accuracy)) / total)
     axes.axvline(mean_confidence, color=ORANGE, linestyle="--", label="mean confidence")
@@ -206,22 +181,13 @@ def _scatter(
     axes: Axes, *, before: FloatArray, after: FloatArray, correct: npt.NDArray[np.bool_]
 ) -> None:
     axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0)
-    for wanted, colour, marker, text in (
-        (True, BLUE, "o", "right"),
-        (False, ORANGE, "x", "wrong"),
+    style: Style = {"linestyle": "none", "markersize": 2.6, "markeredgewidth": 0.7}
+    for mask, colour, mark, text in (
+        (correct, BLUE, "o", "right"),
+        (~correct, ORANGE, "x", "wrong"),
     ):
-        mask = correct == wanted
-        axes.plot(
-            before[mask],
-            after[mask],
-            linestyle="none",
-            marker=marker,
-            markersize=2.6,
-            markerfacecolor="none",
-            markeredgewidth=0.7,
-            color=colour,
-            label=text,
-        )
+        look: Style = {"color": colour, "marker": mark, "markerfacecolor": "none", "label": text}
+        axes.plot(before[mask], after[mask], **style, **look)
     axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -236,18 +202,9 @@ def risk_coverage_figure(
     looks = looks_for(key for key, _, _ in curves)
     for key, text, curve in curves:
         chosen = np.unique(np.linspace(0, len(curve.risk) - 1, CURVE_POINTS).astype(int))
-        look = looks[key]
-        axes.plot(
-            curve.coverage[chosen],
-            curve.risk[chosen],
-            color=look.colour,
-            linestyle=look.dash,
-            linewidth=1.6,
-            marker=look.marker,
-            markersize=4.5,
-            markevery=max(len(chosen) // 8, 1),
-            label=text,
-        )
+        marks: Style = {"markersize": 4.5, "markevery": max(len(chosen) // 8, 1)}
+        x, y = curve.coverage[chosen], curve.risk[chosen]
+        axes.plot(x, y, **looks[key].line, **marks, linewidth=1.6, label=text)
     axes.set(xlim=(0, 1), xlabel="coverage (fraction of images answered)", ylabel="error rate")
     axes.set_ylim(bottom=0)
     tidy(axes, grid="both")
@@ -260,11 +217,7 @@ def pooled_reliability(
 ) -> CaptionedFigure:
     """Return the reliability of methods on all images of a family, with the calibrated band.
 
-    Args:
-        condition: of the facts.
-        facts: the methods of a family on the same images.
-        key: name for files.
-        variants: which; each method once when not given, at most eight.
+    Each method is shown once, at most eight, unless `variants` are given.
     """
     chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
     pooled = pooled_methods(condition, facts.family)
@@ -274,21 +227,16 @@ def pooled_reliability(
         title = variant.title.partition(" (λ leave")[0].partition(" (leave")[0]
         panels.append((title, reliability_bins(seed.confidence, seed.correct)))
         bands.append(calibrated_band(seed.confidence))
-    which = ", first seed" if facts.seeds > 1 else ""
-    words = "; ".join(_pooled_words(facts, variant) for variant in chosen)
+    alone = [reliability_row([p], bands=[b])[0] for p, b in zip(panels, bands, strict=True)]
     return captioned(
-        key,
-        f"Accuracy against confidence of each method: {facts.title.lower()}",
-        caption=f"{facts.size} in 20 bins of confidence{which}. Bars: accuracy. Hatched: distance "
-        "to the mean confidence of the bin, above the bar where the method is overconfident. "
-        "Brackets: where 90 % of perfectly calibrated models would end. Below: the fraction of "
-        "images in each bin.",
-        alternative=f"{words}.",
-        figure=reliability_row(panels, bands=bands)[0],
-        panels=[
-            reliability_row([panel], bands=[band])[0]
-            for panel, band in zip(panels, bands, strict=True)
-        ],
+        "pooled-reliability",
+        reliability_row(panels, bands=bands)[0],
+        key=key,
+        alternative="; ".join(_pooled_words(facts, variant) for variant in chosen) + ".",
+        panels=alone,
+        family=facts.title.lower(),
+        size=facts.size,
+        which=", first seed" if facts.seeds > 1 else "",
     )
 
 
@@ -309,87 +257,64 @@ def dataset_figures(condition: Condition, *, prefix: str) -> Iterator[CaptionedF
             for variant in shown_variants(condition, name)[:MOST_PANELS]
         }
         if cells:
-            topic = "" if name in first else set_title(name)
-            yield from _of_set(condition, name, cells=cells, prefix=prefix, topic=topic)
-
-
-def _of_set(
-    condition: Condition, name: str, *, cells: dict[Variant, CellRows], prefix: str, topic: str
-) -> Iterator[CaptionedFigure]:
-    key, title = prefix + safe_name(name), set_title(name)
-    size = f"{condition.size_text([name])}, seed {condition.seeds[0]}"
-    bins = [
-        (v.title, reliability_bins(c.column("confidence"), c.column("correct")))
-        for v, c in cells.items()
-    ]
-    several = len(condition.stored_variants([name])) > len(cells)
-    yield captioned(
-        f"{key}-reliability",
-        f"Reliability, {title}",
-        caption=f"Above: accuracy in 20 bins of confidence ({size}); hatched is the gap to the "
-        "mean confidence of the bin. Below: fraction of images in each bin, with mean confidence "
-        f"(dashed) and accuracy (solid).{CHOICE_NOTE if several else ''}",
-        alternative=_listed(cells, _reliability_words),
-        figure=reliability_row(bins)[0],
-        panels=_alone(bins, reliability_row),
-        topic=topic,
-    )
-    curves = [
-        (v.look, v.title, risk_coverage_curve(c.column("confidence"), c.column("correct")))
-        for v, c in cells.items()
-    ]
-    yield captioned(
-        f"{key}-risk",
-        f"Risk and coverage, {title}",
-        caption="Error rate when only the most confident images are answered; lower is better "
-        f"({size}).",
-        alternative="; ".join(f"{text}: AURC {1000 * curve.aurc:.1f}" for _, text, curve in curves)
-        + " (×10³).",
-        figure=risk_coverage_figure(curves)[0],
-        topic=topic,
-    )
-    tuned = {v: c for v, c in cells.items() if v.method != "zero-shot" and _has_untuned(c)}
-    if tuned:
-        shifts = [_shift(variant, cell) for variant, cell in tuned.items()]
-        yield captioned(
-            f"{key}-confidence",
-            f"Confidence before and after tuning, {title}",
-            caption=f"Each mark is an image (at most {MARKS} are drawn of {size}); above the "
-            "diagonal tuning raised the confidence. Circles are right predictions, crosses wrong "
-            "ones.",
-            alternative=_listed(tuned, _shift_words),
-            figure=confidence_shift(shifts)[0],
-            panels=_alone(shifts, confidence_shift),
-            topic=topic,
-        )
-
-
-def _alone(
-    panels: Sequence[Panel], draw: Callable[[list[Panel]], tuple[Figure, object]]
-) -> list[Figure]:
-    return [draw([panel])[0] for panel in panels]
-
-
-def _listed(cells: dict[Variant, CellRows], words: Callable[[CellRows], str]) -> str:
-    return "; ".join(f"{variant.title}: {words(cell)}" for variant, cell in cells.items()) + "."
-
-
-def _reliability_words(cell: CellRows) -> str:
-    return (
-        f"accuracy {100 * cell.column('correct').mean():.1f} %, mean confidence "
-        f"{100 * cell.column('confidence').mean():.1f} %, ECE {100 * cell.metric('ece'):.1f} %"
-    )
+            title, key = set_title(name), prefix + safe_name(name)
+            size = f"{condition.size_text([name])}, seed {condition.seeds[0]}"
+            facts = {"dataset": title, "size": size, "topic": "" if name in first else title}
+            several = len(condition.stored_variants([name])) > len(cells)
+            yield _reliability(cells, facts, key=f"{key}-reliability", several=several)
+            yield _risk(cells, facts, key=f"{key}-risk")
+            tuned = {v: c for v, c in cells.items() if v.method != "zero-shot" and _has_untuned(c)}
+            if tuned:
+                yield _confidence(tuned, facts, key=f"{key}-confidence")
 
 
 def _has_untuned(cell: CellRows) -> bool:
     return bool((cell.column("zero_shot_confidence") >= 0).all())
 
 
-def _shift(variant: Variant, cell: CellRows) -> Shift:
-    before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
-    return variant.title, before, after, cell.column("correct")
+def _reliability(cells: Cells, facts: Facts, *, key: str, several: bool) -> CaptionedFigure:
+    bins, words = [], []
+    for variant, cell in cells.items():
+        confidence, correct = cell.column("confidence"), cell.column("correct")
+        bins.append((variant.title, reliability_bins(confidence, correct)))
+        words.append(
+            f"{variant.title}: accuracy {100 * correct.mean():.1f} %, mean confidence "
+            f"{100 * confidence.mean():.1f} %, ECE {100 * cell.metric('ece'):.1f} %"
+        )
+    return captioned(
+        "reliability",
+        reliability_row(bins)[0],
+        key=key,
+        alternative="; ".join(words) + ".",
+        panels=[] if facts["topic"] else [reliability_row([panel])[0] for panel in bins],
+        choice=caption("reliability", "choice") if several else "",
+        **facts,
+    )
 
 
-def _shift_words(cell: CellRows) -> str:
-    before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
-    return f"mean confidence {100 * before.mean():.1f} % before, {100 * after.mean():.1f} % after"
+def _risk(cells: Cells, facts: Facts, *, key: str) -> CaptionedFigure:
+    curves = [
+        (v.look, v.title, risk_coverage_curve(c.column("confidence"), c.column("correct")))
+        for v, c in cells.items()
+    ]
+    words = "; ".join(f"{text}: AURC {1000 * curve.aurc:.1f}" for _, text, curve in curves)
+    figure, _ = risk_coverage_figure(curves)
+    return captioned("risk", figure, key=key, alternative=f"{words} (×10³).", **facts)
+
+
+def _confidence(cells: Cells, facts: Facts, *, key: str) -> CaptionedFigure:
+    shifts, words = [], []
+    for variant, cell in cells.items():
+        before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
+        shifts.append((variant.title, before, after, cell.column("correct")))
+        change = f"{100 * before.mean():.1f} % before, {100 * after.mean():.1f} % after"
+        words.append(f"{variant.title}: mean confidence {change}")
+    return captioned(
+        "confidence",
+        confidence_shift(shifts)[0],
+        key=key,
+        alternative="; ".join(words) + ".",
+        panels=[] if facts["topic"] else [confidence_shift([panel])[0] for panel in shifts],
+        marks=MARKS,
+        **facts,
+    )

@@ -81,15 +81,7 @@ def _draw_controls(axes: Axes, family: "FamilyControls") -> None:
     looks = looks_for((row.method, None) for row in family.rows)
     for (method, _), look in looks.items():
         points = _plane(row.estimates for row in family.rows if row.method == method)
-        axes.plot(
-            *points,
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.dash,
-            linewidth=0.9,
-            markersize=5,
-            label=method,
-        )
+        axes.plot(*points, **look.line, linewidth=0.9, markersize=5, label=method)
 
 
 def _plane(points: Iterable[Mapping[str, Estimate]]) -> tuple[list[float], list[float]]:

@@ -7,13 +7,16 @@ differ in lightness too. A page replaces `INK` and `RULE` by its own colours.
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from dtpt.methods import method_look, parse_label
+
+Style = dict[str, Any]
+"""Arguments of matplotlib."""
 
 INK = "#1b1f24"
 RULE = "#c6cbd2"
@@ -24,6 +27,8 @@ PURPLE = "#a5609b"
 GOLD = "#c2951a"
 GREY = "#85898f"
 LEGEND_WIDTH = 1.45  # inches
+LEGEND: Style = {"frameon": False, "fontsize": 8, "labelcolor": INK}
+BAR: Style = {"align": "edge", "edgecolor": INK, "linewidth": 0.5}
 
 LookKey = tuple[str, float | None]
 """A method and its λ."""
@@ -39,8 +44,18 @@ class Series:
     dash: str | tuple[int, tuple[float, ...]]
     hatch: str
 
+    @property
+    def line(self) -> Style:
+        """Arguments of `Axes.plot` for a line with marks."""
+        return {"color": self.colour, "linestyle": self.dash, "marker": self.marker}
 
-# For methods that bring no colour of their own.
+    @property
+    def marks(self) -> Style:
+        """Arguments of `Axes.plot` for marks without a line."""
+        return {"color": self.colour, "linestyle": "none", "marker": self.marker}
+
+
+# for methods that bring no colour of their own
 _FURTHER = (
     Series("#5a6fb0", "p", (0, (7, 2, 1, 2)), "++"),
     Series("#7d5ba6", "H", (0, (3, 3)), "o"),
@@ -49,9 +64,7 @@ _FURTHER = (
     Series("#b5483f", "4", (0, (4, 1, 1, 1, 1, 1)), "*"),
     Series("#4f7f8f", "+", (0, (1, 2)), "O"),
 )
-
-
-# For the second and further variants of one method in one figure.
+# for the second and further variants of one method in one figure
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8")
 _SHADES = (0.45, -0.4, 0.7, -0.65, 0.25, -0.2)  # towards white above 0, towards black below
 
@@ -59,20 +72,13 @@ _SHADES = (0.45, -0.4, 0.7, -0.65, 0.25, -0.2)  # towards white above 0, towards
 def looks_for(variants: Iterable[LookKey]) -> dict[LookKey, Series]:
     """Return a look for every (method, λ), no two alike as long as there are enough.
 
-    Methods differ in colour, marker, dash and hatch. Variants of one method (other weights, other
+    Methods differ in colour, marker, dash and hatch. Variants of one method (other λ, other
     modifiers) keep its dash and hatch and differ in the shade of its colour and in the marker.
-
-    Example:
-        >>> looks = looks_for([("d-tpt", 1e6), ("d-tpt", 1e5), ("tpt", None)])
-        >>> looks["d-tpt", 1e5].colour == method_look("d-tpt").colour
-        True
-        >>> len({(look.colour, look.marker) for look in looks.values()})
-        3
     """
     wanted = list(dict.fromkeys(variants))
     groups: dict[str, list[LookKey]] = {}
     for variant in wanted:
-        groups.setdefault(_stem(variant[0]), []).append(variant)
+        groups.setdefault(parse_label(variant[0]).base, []).append(variant)
     unknown = [stem for stem in groups if not method_look(stem).colour]
     own = {stem: _own_look(stem, unknown) for stem in groups}
     taken = {look.marker for look in own.values()}
@@ -86,11 +92,6 @@ def looks_for(variants: Iterable[LookKey]) -> dict[LookKey, Series]:
             colour = _shaded(own[stem].colour, shade)
             looks[other] = replace(own[stem], colour=colour, marker=next(spare))
     return {variant: looks[variant] for variant in wanted}
-
-
-def _stem(method: str) -> str:
-    """Return the method in a name with modifiers."""
-    return parse_label(method).base
 
 
 def _own_look(stem: str, unknown: Sequence[str]) -> Series:
@@ -122,12 +123,8 @@ def new_figure(
     Margins are given instead of measured: automatic layout doubles the time of every figure.
     """
     figure = Figure(figsize=(width, height), facecolor="none")
-    figure.subplots_adjust(
-        left=left / width,
-        right=1 - right / width,
-        bottom=bottom / height,
-        top=1 - top / height,
-    )
+    upper, lower = 1 - top / height, bottom / height
+    figure.subplots_adjust(left=left / width, right=1 - right / width, bottom=lower, top=upper)
     return figure
 
 
@@ -151,8 +148,7 @@ def tidy(axes: Axes, *, grid: str = "y") -> None:
 
 
 def add_legend(axes: Axes, *, loc: Corner = "best") -> None:
-    """Add a legend without frame in the style's ink."""
-    axes.legend(loc=loc, frameon=False, fontsize=8, handlelength=2.4, labelcolor=INK)
+    axes.legend(loc=loc, handlelength=2.4, **LEGEND)
 
 
 def add_legend_beside(figure: Figure, axes: Axes) -> None:
@@ -161,11 +157,4 @@ def add_legend_beside(figure: Figure, axes: Axes) -> None:
     margins, ratio = figure.subplotpars, width / (width + LEGEND_WIDTH)
     figure.set_size_inches(width + LEGEND_WIDTH, height)
     figure.subplots_adjust(left=margins.left * ratio, right=margins.right * ratio)
-    axes.legend(
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        frameon=False,
-        fontsize=8,
-        handlelength=2.4,
-        labelcolor=INK,
-    )
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.4, **LEGEND)
