@@ -95,11 +95,10 @@ def _checked(
     condition: Condition, dataset: str, *, variant: Variant
 ) -> Iterator[tuple[HeldOut, HeldOut]]:
     """Yield LAC and APS of one cell, or nothing."""
-    seed = condition.seeds[0]
-    numbers = condition.log_probabilities(dataset, variant, seed=seed)
+    key = (dataset, variant, condition.seeds[0])
+    numbers, records = condition.log_probabilities(key), condition.cells[key].records
     if numbers is None:
         return
-    records = condition.cells[dataset, variant, seed].records
     with contextlib.suppress(CalibrationError):
         rows = LabelledPredictions.of(numbers, records["label"], predictions=records["prediction"])
         yield cross_fit(rows, records["sample"].tolist(), targets=TARGETS)

@@ -19,6 +19,7 @@ from dtpt.metrics import fit_shared_temperature, tempered
 from dtpt.report.load import (
     CellRows,
     Condition,
+    Key,
     LeaveOneOut,
     Loaded,
     LogProbabilities,
@@ -65,7 +66,7 @@ def _derive(condition: Condition, fitted: LeaveOneOut | None) -> Condition:
 
 def _chosen_cells(
     condition: Condition, name: str, *, lambdas: Mapping[str, float]
-) -> dict[tuple[str, Variant, int], CellRows]:
+) -> dict[Key, CellRows]:
     return {
         (name, Variant(method, derived="chosen"), seed): rows
         for method, lambda_ in lambdas.items()
@@ -88,7 +89,7 @@ def _labelled_tpt(condition: Condition, name: str) -> Labelled:
     found: Labelled = []
     for seed, rows in zip(condition.seeds, condition.finished(name, TPT), strict=False):
         is_first = seed == condition.seeds[0]  # which the coverage check needs again
-        numbers = condition.log_probabilities(name, TPT, seed=seed, keep=is_first)
+        numbers = condition.log_probabilities((name, TPT, seed), keep=is_first)
         if numbers is None:
             return []
         found.append((numbers, rows.records["label"]))

@@ -39,6 +39,7 @@ DERIVED = {
 MOST_UNFINISHED = 20  # cells that the notes name
 
 LogProbabilities = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,13 @@ class Variant:
         return (self.label if self.derived else self.method), self.lambda_
 
 
+Key = tuple[str, Variant, int]
+"""Data set, variant and seed of a cell."""
+
+
 @dataclass(frozen=True, eq=False)
 class CellRows:
-    """The successful rows of one data set, variant and seed, by sample id."""
+    """The successful rows of one cell, by sample id."""
 
     expected: int  # images that should have a row
     failed: int  # images that could not be read
@@ -89,13 +94,11 @@ class CellRows:
         """Whether every image was tried and at least one succeeded."""
         return self.effective > 0 and self.effective + self.failed >= self.expected
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """Return (n,) values of one column."""
-        return np.ascontiguousarray(self.records[name])
+    def column(self, name: str) -> Array:
+        return np.ascontiguousarray(self.records[name])  # (n,)
 
     @cached_property
     def predictions(self) -> Predictions:
-        """What its metrics are computed from."""
         return Predictions.from_confidence(
             self.column("confidence"),
             self.column("correct"),
@@ -130,7 +133,6 @@ class Source:
 
     @property
     def path(self) -> Path:
-        """The SQLite file."""
         return self.run.path
 
     @property
@@ -154,13 +156,11 @@ class Condition:
     tuning: Mapping[str, Any]
     datasets: Mapping[str, DatasetSpec]  # by name, in order of appearance
     seeds: tuple[int, ...]
-    cells: Mapping[tuple[str, Variant, int], CellRows]  # those that some run planned
+    cells: Mapping[Key, CellRows]  # those that some run planned
     sources: tuple[Source, ...] = ()
     precision: str = "float32"
     fitted: LeaveOneOut = field(default_factory=LeaveOneOut)
-    _kept: dict[tuple[str, Variant, int], LogProbabilities] = field(
-        default_factory=dict, repr=False
-    )
+    _kept: dict[Key, LogProbabilities] = field(default_factory=dict, repr=False)
 
     @property
     def title(self) -> str:
@@ -180,11 +180,9 @@ class Condition:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families of its data sets, in order of appearance."""
         return tuple(dict.fromkeys(entry.family for entry in self.datasets.values()))
 
     def sets_of(self, family: str) -> tuple[str, ...]:
-        """Return the names of the data sets of a family."""
         return tuple(n for n, entry in self.datasets.items() if entry.family == family)
 
     def variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
@@ -193,58 +191,43 @@ class Condition:
         return tuple(dict.fromkeys(variant for name, variant, _ in self.cells if name in names))
 
     def stored_variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
-        """Return the same without derived ones."""
         return tuple(variant for variant in self.variants(datasets) if not variant.derived)
 
     def over_seeds(self, dataset: str, variant: Variant) -> list[CellRows | None]:
-        """Return the cells of one data set and variant under every seed of the condition."""
         return [self.cells.get((dataset, variant, seed)) for seed in self.seeds]
 
     def finished(self, dataset: str, variant: Variant) -> tuple[CellRows, ...]:
-        """Return the same cells if all of them are finished, else nothing."""
+        """Return the cells under every seed if all of them are finished, else nothing."""
         cells = [cell for cell in self.over_seeds(dataset, variant) if cell and cell.is_finished]
         return tuple(cells) if len(cells) == len(self.seeds) else ()
 
     def size_text(self, datasets: Iterable[str], *, answered: int | None = None) -> str:
-        """Return the number of images behind a number: `120 of 1,692 images`.
-
-        Args:
-            datasets: their names.
-            answered: how many were answered, where some could not be read.
-        """
+        """Return the number of images behind a number: `120 of 1,692 images`."""
         entries = [self.datasets[name] for name in datasets]
         count = sum(entry.samples for entry in entries) if answered is None else answered
         whole = sum(max(entry.samples, entry.whole or 0) for entry in entries)
         return f"{count:,} images" if count == whole else f"{count:,} of {whole:,} images"
 
-    def log_probabilities(
-        self, dataset: str, variant: Variant, *, seed: int, keep: bool = False
-    ) -> LogProbabilities | None:
+    def log_probabilities(self, key: Key, *, keep: bool = False) -> LogProbabilities | None:
         """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored.
 
         `keep` holds them in memory until they are asked for once more.
         """
-        own = (dataset, variant, seed)
-        if own in self._kept:
-            return self._kept.pop(own)
-        numbers = self._read_log_probabilities(*own)
-        if keep and numbers is not None:
-            self._kept[own] = numbers
-        return numbers
-
-    def _read_log_probabilities(
-        self, dataset: str, variant: Variant, seed: int
-    ) -> LogProbabilities | None:
-        key = Cell(dataset, variant.method, variant.lambda_, seed, template=self.template)
-        runs = [source.run for source in self.sources if key in source.run.cells]
+        if key in self._kept:
+            return self._kept.pop(key)
+        (dataset, variant, seed), rows = key, self.cells[key].records["sample"].astype(np.str_)
+        cell = Cell(dataset, variant.method, variant.lambda_, seed, template=self.template)
+        runs = [source.run for source in self.sources if cell in source.run.cells]
         try:
-            parts = [(run, *run.probabilities(key)) for run in runs]
+            parts = [(run, *run.probabilities(cell)) for run in runs]
         except RunError:  # stored without all probabilities
             return None
-        ids, numbers = join_rows(key, parts) if parts else (np.empty(0), None)
-        rows = self.cells[dataset, variant, seed].records["sample"]
-        is_whole = np.array_equal(ids.astype(np.str_), rows.astype(np.str_))
-        return numbers if is_whole else None
+        ids, numbers = join_rows(cell, parts) if parts else (np.empty(0), None)
+        if numbers is None or not np.array_equal(ids.astype(np.str_), rows):
+            return None
+        if keep:
+            self._kept[key] = numbers
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -253,25 +236,18 @@ class Loaded:
 
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
-    notes: tuple[str, ...]  # missing rows, failed images, other versions
-
-    def close(self) -> None:
-        """Close the stores; what was read stays."""
-        for source in self.sources:
-            source.run.close()
+    notes: tuple[str, ...]  # what readers must know: missing rows, failed images, other versions
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        for source in self.sources:
+            source.run.close()
 
 
 def load_runs(paths: Sequence[Path | str]) -> Loaded:
-    """Read runs and shards into conditions with cells; after an error no store stays open.
-
-    Args:
-        paths: run folders, folders of shards, or SQLite files.
+    """Read run folders, shards or SQLite files; after an error no store stays open.
 
     Raises:
         ReportError: nothing to report, or runs that cannot be combined.
@@ -289,8 +265,6 @@ def load_runs(paths: Sequence[Path | str]) -> Loaded:
 
 @dataclass(frozen=True)
 class _Scan:
-    """One pass over a store."""
-
     source: Source
     columns: dict[Cell, Columns]
     counts: dict[Cell, tuple[int, int]]  # successes and failures
@@ -309,7 +283,7 @@ def _scan(run: Run) -> _Scan:
 
 def _combine(scans: Sequence[_Scan]) -> Loaded:
     sources = tuple(scan.source for scan in scans)
-    _check_datasets(sources)
+    _check_datasets(sources, ("fingerprint",))
     grouped: dict[tuple[str, ...], list[_Scan]] = {}
     for scan in scans:
         spec = scan.source.spec
@@ -322,24 +296,29 @@ def _combine(scans: Sequence[_Scan]) -> Loaded:
     return Loaded(sources, conditions, tuple(_notes(sources, conditions)))
 
 
-def _check_datasets(sources: Sequence[Source]) -> None:
-    """Raise if one name means two class lists or two sets of images."""
-    seen: dict[str, tuple[Source, DatasetSpec]] = {}
+def _check_datasets(sources: Sequence[Source], names: Sequence[str]) -> dict[str, DatasetSpec]:
+    """Return the data sets by name; raise where sources differ in one of some properties."""
+    found: dict[str, tuple[Source, DatasetSpec]] = {}
     for source in sources:
         for entry in source.spec.datasets:
-            other, known = seen.setdefault(entry.name, (source, entry))
-            if entry.fingerprint == known.fingerprint:
-                continue
-            theirs, ours = other.classes.get(entry.name), source.classes.get(entry.name)
-            what = "class lists" if theirs != ours else "images or labels"
-            raise ReportError(
-                f"{other.path} and {source.path} have different {what} under the name "
-                f"{entry.name!r} and cannot be averaged: pass them to separate reports."
-            )
+            other, known = found.setdefault(entry.name, (source, entry))
+            for name in names:
+                own, theirs = getattr(entry, name), getattr(known, name)
+                if own != theirs:
+                    what = f"{name} ({theirs} and {own})"
+                    if name == "fingerprint":
+                        same = other.classes.get(entry.name) == source.classes.get(entry.name)
+                        what = "images or labels" if same else "class lists"
+                    raise ReportError(
+                        f"{other.path} and {source.path} have different {what} of {entry.name!r} "
+                        "and cannot share a table: pass them to separate reports."
+                    )
+    return {name: entry for name, (_, entry) in found.items()}
 
 
 def _condition(scans: Sequence[_Scan]) -> Condition:
-    first = scans[0].source.spec
+    sources = tuple(scan.source for scan in scans)
+    first = sources[0].spec
     parts: dict[Cell, list[_Scan]] = {}
     for scan in scans:
         for cell in scan.source.run.cells:
@@ -350,32 +329,15 @@ def _condition(scans: Sequence[_Scan]) -> Condition:
         template=first.template,
         context=first.context,
         tuning=first.tuning,
-        datasets=_datasets(scans),
-        seeds=tuple(sorted({seed for scan in scans for seed in scan.source.spec.seeds})),
+        datasets=_check_datasets(sources, ("samples", "presentation", "views")),
+        seeds=tuple(sorted({seed for source in sources for seed in source.spec.seeds})),
         cells={
             (cell.dataset, Variant(cell.method, cell.lambda_), cell.seed): _cell_rows(cell, group)
             for cell, group in parts.items()
         },
-        sources=tuple(scan.source for scan in scans),
+        sources=sources,
         precision=first.precision,
     )
-
-
-def _datasets(scans: Sequence[_Scan]) -> dict[str, DatasetSpec]:
-    """Return each data set's entry; raise if its size or views differ within one condition."""
-    found: dict[str, tuple[Path, DatasetSpec]] = {}
-    for source in (scan.source for scan in scans):
-        for entry in source.spec.datasets:
-            other, known = found.setdefault(entry.name, (source.path, entry))
-            for name in ("samples", "presentation", "views"):
-                mine, theirs = getattr(entry, name), getattr(known, name)
-                if mine != theirs:
-                    raise ReportError(
-                        f"{other} and {source.path} evaluate {entry.name!r} with different {name} "
-                        f"({theirs} and {mine}) and cannot share a table: pass them to separate "
-                        "reports."
-                    )
-    return {name: entry for name, (_, entry) in found.items()}
 
 
 def _cell_rows(cell: Cell, scans: Sequence[_Scan]) -> CellRows:
@@ -389,9 +351,7 @@ def _cell_rows(cell: Cell, scans: Sequence[_Scan]) -> CellRows:
     return CellRows(expected, failed, records)
 
 
-def join_rows(
-    cell: Cell, parts: Sequence[tuple[Run, npt.NDArray[Any], npt.NDArray[Any]]]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def join_rows(cell: Cell, parts: Sequence[tuple[Run, Array, Array]]) -> tuple[Array, Array]:
     """Join (store, ids, rows) of one cell from shards and copies, by id; equal rows count once.
 
     Raises:
@@ -413,17 +373,22 @@ def join_rows(
 
 
 def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterator[str]:
-    """Yield what readers must know before they believe a table."""
     for condition in conditions:
         yield from _unfinished_notes(condition)
-    yield from _failure_notes(sources)
-    yield from _partial_notes(conditions)
-    mixed = session_notes([session for source in sources for session in source.sessions])
+    failures = sorted({failure for source in sources for failure in source.failures})
+    for name in dict.fromkeys(dataset for dataset, _, _ in failures):
+        (_, sample, reason), *others = [failure for failure in failures if failure[0] == name]
+        count = f"{len(others) + 1} images could not be read and are in no metric"
+        yield f"{name}: {count}, first {sample} ({reason})."
+    sizes = {n: c.size_text([n]) for c in conditions for n, e in c.datasets.items() if e.is_partial}
+    if sizes:
+        texts = ", ".join(f"{set_title(name)} {size}" for name, size in sizes.items())
+        yield f"Only a part of these data sets was evaluated: {texts}."
     own = {text for source in sources for text in session_notes(source.sessions)}
     for name, text in dict.fromkeys(note for source in sources for note in source.notes):
         if text not in own:  # that of all stores together follows
             yield f"{name}: {text}" if name else text
-    yield from mixed
+    yield from session_notes([session for source in sources for session in source.sessions])
     versions = dict.fromkeys(source.spec.code_version for source in sources)
     if len(versions) > 1:
         yield f"The runs were computed by different versions of dtpt: {', '.join(versions)}."
@@ -433,45 +398,24 @@ def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterat
 def _unfinished_notes(condition: Condition) -> Iterator[str]:
     unfinished = [(key, cell) for key, cell in condition.cells.items() if not cell.is_finished]
     for (dataset, variant, seed), cell in unfinished[:MOST_UNFINISHED]:
-        yield (
-            f"{condition.model}, {dataset}, {variant.label}, seed {seed}: {cell.effective:,} of "
-            f"{cell.expected:,} images are evaluated; it enters no mean."
-        )
+        where = f"{condition.model}, {dataset}, {variant.label}, seed {seed}"
+        done = f"{cell.effective:,} of {cell.expected:,} images are evaluated"
+        yield f"{where}: {done}; it enters no mean."
     if len(unfinished) > MOST_UNFINISHED:
         yield f"{len(unfinished) - MOST_UNFINISHED} further cells are unfinished and in no mean."
 
 
-def _failure_notes(sources: Sequence[Source]) -> Iterator[str]:
-    failures = sorted({failure for source in sources for failure in source.failures})
-    for name in dict.fromkeys(dataset for dataset, _, _ in failures):
-        own = [failure for failure in failures if failure[0] == name]
-        yield (
-            f"{name}: {len(own)} images could not be read and are in no metric, first "
-            f"{own[0][1]} ({own[0][2]})."
-        )
-
-
-def _partial_notes(conditions: Sequence[Condition]) -> Iterator[str]:
-    sizes = {
-        name: f"{set_title(name)} {condition.size_text([name])}"
-        for condition in conditions
-        for name, entry in condition.datasets.items()
-        if entry.is_partial
-    }
-    if sizes:
-        yield f"Only a part of these data sets was evaluated: {', '.join(sizes.values())}."
-
-
 def _ambiguity_notes(conditions: Sequence[Condition]) -> Iterator[str]:
     """Name models and data sets that share a title."""
-    for name in dict.fromkeys(condition.model for condition in conditions):
-        prints = {condition.fingerprint for condition in conditions if condition.model == name}
-        if len(prints) > 1:
-            short = ", ".join(sorted(text[:12] for text in prints))
-            yield f"{name} is the name of {len(prints)} models ({short}): each has its own tables."
-    titles: dict[str, list[str]] = {}
-    for name in dict.fromkeys(name for condition in conditions for name in condition.datasets):
-        titles.setdefault(set_title(name), []).append(name)
+    prints: dict[str, dict[str, None]] = {}
+    titles: dict[str, dict[str, None]] = {}
+    for condition in conditions:
+        prints.setdefault(condition.model, {})[condition.fingerprint[:12]] = None
+        for name in condition.datasets:
+            titles.setdefault(set_title(name), {})[name] = None
+    for model, known in prints.items():
+        if len(known) > 1:
+            yield f"{model!r} is the name of {len(known)} models: {', '.join(sorted(known))}."
     for title, names in titles.items():
         if len(names) > 1:
             yield f"{title!r} is the title of {len(names)} data sets, in order: {', '.join(names)}."
