@@ -198,7 +198,7 @@ def test_different_threads_and_machines_are_noted(tmp_path: Path) -> None:
 
 def test_mixture_of_processors_in_a_cluster_is_noted(tmp_path: Path) -> None:
     machines = [{"host": f"h{k}", "processor": name} for k, name in enumerate(("Xeon", "EPYC"))]
-    session = {"environment": {"threads": 1}, "machines": machines}
+    session = {"environment": {"threads": 1}, "nodes": machines}
     write_run(tmp_path, [dataset(methods=ONE)], says, session=session)
     found = load_runs([tmp_path]).notes
     assert any("processor EPYC and Xeon" in text for text in found)
