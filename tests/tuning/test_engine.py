@@ -1,4 +1,4 @@
-"""The engine equals the plain implementation, and behaves as an episodic method must."""
+"""The engine equals the reference implementation, and behaves as an episodic method must."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_engine_equals_the_plain_implementation(clips, dtype, template, steps, e
         allowed = PRECISIONS[dtype]
         if dtype == torch.float32 and steps > 1:
             # Signed steps amplify rounding: a coordinate whose gradient is nearly zero may turn
-            # either way. The yardstick itself is then up to 1e-4 away from its float64 self.
+            # either way. The reference itself is then up to 1e-4 away from its float64 self.
             allowed = 2e-4
         assert worst <= allowed, outcome.method.name
 

@@ -36,8 +36,9 @@ def pull_back(text: Tensor, shift: Tensor, *, gradient: Tensor) -> Tensor:
 
     Moving along the feature itself changes nothing, because the result is normalised.
     """
-    length: Tensor = (text + shift).norm(dim=-1, keepdim=True)
-    unit = shifted(text, shift)
+    moved = text + shift
+    length: Tensor = moved.norm(dim=-1, keepdim=True)
+    unit = moved / length
     return (gradient - (gradient * unit).sum(dim=-1, keepdim=True) * unit) / length
 
 
