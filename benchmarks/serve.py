@@ -125,7 +125,7 @@ class Service:
         """Send one request and return the status of the response."""
         settings = {"classes": CLASSES, "methods": [METHOD], "views": self.views}
         head = b'--x\r\nContent-Disposition: form-data; name="'
-        body = head + b'picture"; filename="p"\r\n\r\n' + image + b"\r\n"
+        body = head + b'image"; filename="p"\r\n\r\n' + image + b"\r\n"
         body += head + b'settings"\r\n\r\n' + json.dumps(settings).encode() + b"\r\n--x--\r\n"
         headers = {"Content-Type": "multipart/form-data; boundary=x", "X-Dtpt-Request": "1"}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
