@@ -1,13 +1,14 @@
 """`dtpt calibrate`: fit a calibration to labelled rows of a run, or check it on random splits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json
+from dtpt.cli.output import emit
 from dtpt.errors import OptionError
 from dtpt.files import printable, write_atomically
+from dtpt.tables import text_table
 
 if TYPE_CHECKING:
     from dtpt.calibration import Calibration, SplitCheck, Targets
@@ -29,6 +30,7 @@ COLUMNS = {
 
 def calibrate(
     run: Path,
+    /,
     *,
     method: str,
     output: Path | None = None,
@@ -81,10 +83,7 @@ def calibrate(
         made = calibrate_cell(opened, cell, targets=targets, sets=sets, selection=selection)
     if output is not None:
         made.save(output)
-    if as_json:
-        print_json(made.document())
-    else:
-        _print_calibration(made, output)
+    emit(made.document(), *_lines(made, output), as_json=as_json)
 
 
 def _check_flags(*, check: int | None, figure: Path | None, output: Path | None) -> None:
@@ -101,25 +100,21 @@ def _check_flags(*, check: int | None, figure: Path | None, output: Path | None)
         raise OptionError(f"--figure is {printable(figure)}; expected a name that ends in .svg.")
 
 
-def _print_calibration(made: "Calibration", output: Path | None) -> None:
+def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
     data, setup = made.provenance, made.setup
     rest = data.images - data.temperature_images
     name = setup.method if setup.lambda_ is None else f"{setup.method}@{setup.lambda_:.10g}"
-    print(f"{name}, {setup.model}, {len(setup.classes)} classes, {data.dataset}")
-    print(
+    yield f"{name}, {setup.model}, {len(setup.classes)} classes, {data.dataset}"
+    yield (
         f"{data.images:,} labelled images: {data.temperature_images:,} for the temperature "
         f"({made.fit.temperature:.3f}), {rest:,} for sets and threshold."
     )
-    if data.selection is not None:
-        print(f"Selected: {data.selection}.")
-    for sentence in made.guarantees:
-        print(f"* {sentence}")
-    for note in made.notes:
-        print(f"Note: {note}")
-    print(f"Assumption: {made.assumption}")
-    print(f"Otherwise: {made.otherwise}")
-    if output is not None:
-        print(f"Written to {printable(output)}.")
+    yield from [] if data.selection is None else [f"Selected: {data.selection}."]
+    yield from (f"* {sentence}" for sentence in made.guarantees)
+    yield from (f"Note: {note}" for note in made.notes)
+    yield f"Assumption: {made.assumption}"
+    yield f"Otherwise: {made.otherwise}"
+    yield from [] if output is None else [f"Written to {printable(output)}."]
 
 
 def _show_check(
@@ -139,10 +134,18 @@ def _show_check(
         drawn, _ = coverage_figure([((cell.method, cell.lambda_), one) for cell, one in checked])
         write_atomically(figure, svg_text(drawn).encode())
     rows = [_row(cell, one) for cell, one in checked]
-    if as_json:
-        print_json({"targets": targets, "splits": splits, "rows": rows})
-    else:
-        _print_check(rows, targets, splits=splits)
+    title = f"{splits:,} random splits: fitted on one half, checked on the other"
+    texts = [(f"{row['dataset']}, {row['method']}", *_texts(row)) for row in rows]
+    emit(
+        {"targets": targets, "splits": splits, "rows": rows},
+        text_table(title, ("data set, method", *COLUMNS), rows=texts),
+        f"Targets: coverage {100 * targets.coverage:g} on average; error at most "
+        f"{100 * targets.error:g} in {100 * targets.confidence:g} of 100 splits. Threshold: splits "
+        "that find one. Valid: splits within the target error on all rows, the fitted half "
+        "included; held-out: on the other half alone, with its sampling noise. Splits that accept "
+        "nothing count as valid. In percent; classes per set.",
+        as_json=as_json,
+    )
 
 
 def _row(cell: "Cell", found: "SplitCheck") -> dict[str, Any]:
@@ -165,27 +168,8 @@ def _row(cell: "Cell", found: "SplitCheck") -> dict[str, Any]:
     }
 
 
-def _print_check(rows: Sequence[dict[str, Any]], targets: "Targets", *, splits: int) -> None:
-    from dtpt.cli.output import show
-    from dtpt.tables import text_table
-
-    title = f"{splits:,} random splits: fitted on one half, checked on the other"
-    texts = [[f"{row['dataset']}, {row['method']}", *_texts(row)] for row in rows]
-    show(
-        text_table(title, ("data set, method", *COLUMNS), rows=texts),
-        f"Targets: coverage {100 * targets.coverage:g} on average; error at most "
-        f"{100 * targets.error:g} in {100 * targets.confidence:g} of 100 splits. Threshold: splits "
-        "that find one. Valid: splits within the target error on all rows, the fitted half "
-        "included; held-out: on the other half alone, with its sampling noise. Splits that accept "
-        "nothing count as valid. In percent; classes per set.",
-    )
-
-
-def _texts(row: dict[str, Any]) -> list[str]:
-    def text(key: str) -> str:
+def _texts(row: dict[str, Any]) -> Iterator[str]:
+    for key in COLUMNS.values():
         value = row[key]
-        if value is None:
-            return "–"
-        return f"{value:.1f}" if key.startswith("size") else f"{100 * value:.1f}"
-
-    return [text(key) for key in COLUMNS.values()]
+        factor = 1 if key.startswith("size") else 100
+        yield "–" if value is None else f"{factor * value:.1f}"

@@ -1,7 +1,7 @@
 """`dtpt datasets`: the data sets, where they are, and whether they are complete."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from dtpt.cli.completion import offer_datasets
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit
 from dtpt.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -30,12 +30,9 @@ def datasets(*, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     from dtpt.data.check import list_datasets
 
     summaries = list_datasets(data_root)
-    if as_json:
-        print_json(summaries)
-        return
-    show(_table(summaries, data_root), framed=False)
-    if data_root is None:
-        print("\nGive the folder of the paper's sets with --data-root or DTPT_DATA.")
+    hint = "\nGive the folder of the paper's sets with --data-root or DTPT_DATA."
+    table = _table(summaries, data_root)
+    emit(summaries, table, *([hint] if data_root is None else []), as_json=as_json, framed=False)
 
 
 def check(
@@ -61,11 +58,8 @@ def check(
         check_dataset(dataset, data_root=data_root, deep=deep, progress=_counter(dataset))
         for dataset in expand_names(name)
     ]
-    if as_json:
-        print_json([{**asdict(report), "ok": report.ok} for report in reports])
-    else:
-        for report in reports:
-            _print_report(report)
+    document = [{**asdict(report), "ok": report.ok} for report in reports]
+    emit(document, *(line for report in reports for line in _lines(report)), as_json=as_json)
     code = max(max(_EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
     if code:
         sys.exit(code)
@@ -105,29 +99,28 @@ def _location(summary: "DatasetSummary", data_root: Path | None) -> str:
     return summary.where
 
 
-def _print_report(report: "DatasetReport") -> None:
-    """Print one report as text: the verdict first, then what is wrong."""
+def _lines(report: "DatasetReport") -> Iterator[str]:
+    """Yield the lines of one report: the verdict first, then what is wrong."""
     expected = f" of {report.expected_images:,}" if report.expected_images is not None else ""
     layout = f", {report.layout} layout" if report.layout else ""
-    print(f"{report.name}: {report.status}{layout}")
-    print(f"  images   {report.found_images:,}{expected}  {report.source}")
+    yield f"{report.name}: {report.status}{layout}"
+    yield f"  images   {report.found_images:,}{expected}  {report.source}"
     names = {True: ", names agree with the catalogue", False: ", not all of them met", None: ""}
-    print(f"  classes  {report.classes:,}{names[report.class_names_agree]}")
+    yield f"  classes  {report.classes:,}{names[report.class_names_agree]}"
     if report.class_counts:
         counts = sorted(report.class_counts, key=lambda pair: pair[1])
         (fewest, low), (most, high) = counts[0], counts[-1]
-        print(f"           {low:,} images ({fewest}) to {high:,} ({most}) each")
+        yield f"           {low:,} images ({fewest}) to {high:,} ({most}) each"
     if report.checked_images:
-        print(f"  decoded  {report.checked_images:,}, unreadable {len(report.unreadable):,}")
-    for problem in report.problems:
-        print(f"  ! {problem}")
+        yield f"  decoded  {report.checked_images:,}, unreadable {len(report.unreadable):,}"
+    yield from (f"  ! {problem}" for problem in report.problems)
     if report.status != "missing":  # otherwise the problem names the paths already
-        _print_list("missing", list(report.missing))
-    _print_list("unreadable", [f"{name}: {reason}" for name, reason in report.unreadable.items()])
+        yield from _shortened("missing", report.missing)
+    reasons = [f"{name}: {reason}" for name, reason in report.unreadable.items()]
+    yield from _shortened("unreadable", reasons)
 
 
-def _print_list(title: str, lines: list[str]) -> None:
-    for line in lines[:_SHOWN]:
-        print(f"  {title}: {line}")
+def _shortened(title: str, lines: Sequence[str]) -> Iterator[str]:
+    yield from (f"  {title}: {line}" for line in lines[:_SHOWN])
     if len(lines) > _SHOWN:
-        print(f"  {title}: and {len(lines) - _SHOWN:,} more (--json lists all)")
+        yield f"  {title}: and {len(lines) - _SHOWN:,} more (--json lists all)"

@@ -108,15 +108,14 @@ def _evaluate(options: DemoOptions) -> None:
 
 
 def _announce(options: DemoOptions) -> None:
-    sets = len(options.dataset)
     size = "all images" if options.limit is None else f"{options.limit} images"
-    seeds = ", ".join(str(seed) for seed in options.seed)
-    print(f"Model {options.model}, {len(options.method)} methods ({', '.join(options.method)}),")
-    print(f"{sets} sets of emoji, half in colour and half as line art, {size} of each,")
-    print(f"{options.views} views per image, seed {seeds}.")
-    if not options.full:
-        print("One group of six, whole; --full takes all of them.")
-    print(f"Every row is stored in {options.output}; the same command resumes.", flush=True)
+    show(
+        f"Model {options.model}, {len(options.method)} methods ({', '.join(options.method)}),",
+        f"{len(options.dataset)} sets of emoji, half in colour and half as line art, {size} of "
+        f"each,\n{options.views} views per image, seed {', '.join(map(str, options.seed))}.",
+        *([] if options.full else ["One group of six, whole; --full takes all of them."]),
+        f"Every row is stored in {options.output}; the same command resumes.",
+    )
 
 
 def _report(options: DemoOptions, *, record: "Record | None") -> "WrittenReport":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dtpt.cli.exits import FAILED, PARTIAL
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json
+from dtpt.cli.output import emit
 from dtpt.errors import DatasetError
 from dtpt.files import printable
 
@@ -50,10 +50,7 @@ def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
         no_self_test: Only describe.
     """
     facts = check_up(with_self_test=not no_self_test)
-    if as_json:
-        print_json(facts)
-    else:
-        print("\n".join(_lines(facts)))
+    emit(facts, *_lines(facts), as_json=as_json)
     if facts["errors"] or facts["warnings"]:
         sys.exit(FAILED if facts["errors"] else PARTIAL)
 

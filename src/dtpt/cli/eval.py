@@ -9,15 +9,15 @@ from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit, show
 from dtpt.errors import OptionError
 from dtpt.files import printable
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import EvalOptions, Methods
+from dtpt.tables import Cell, Column, Row, Table, metric_column, text_table
 
 if TYPE_CHECKING:
     from dtpt.runs import MethodResult, Run
-    from dtpt.tables import Table
 
 
 class SweepOptions(EvalOptions):
@@ -113,10 +113,7 @@ def export(
     formats = [part.strip() for text in format or ["results,jsonl"] for part in text.split(",")]
     with open_run(folder) as run:
         written = export_files(run, output or run.path.parent, formats=tuple(formats))
-    if as_json:
-        print_json(written)
-    else:
-        print("\n".join(map(printable, written)))
+    emit(written, *map(printable, written), as_json=as_json)
 
 
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:
@@ -161,10 +158,9 @@ def _print_failures(run: "Run") -> None:
         )
 
 
-def result_table(run: "Run", results: "Sequence[MethodResult]") -> "Table":
+def result_table(run: "Run", results: "Sequence[MethodResult]") -> Table:
     """Return mean ± standard deviation over seeds, in the paper's units."""
     from dtpt.metrics import metrics_with
-    from dtpt.tables import Cell, Column, Row, Table, metric_column
 
     metrics = metrics_with("paper")
     rows = []
@@ -206,14 +202,10 @@ def _count(result: "MethodResult", whole: int | None) -> str:
 def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
     from dtpt.runs.cluster import plan_cluster
     from dtpt.runs.progress import Quiet, format_seconds
-    from dtpt.tables import text_table
 
     if options.executor == "local":
         raise OptionError("--plan divides a run among the nodes of a cluster: add --executor ray.")
     plan = plan_cluster(options, reporter=Quiet())
-    if as_json:
-        print_json(plan)
-        return
     rows = [
         (
             *(node.name, node.processor, node.device, str(node.workers)),
@@ -223,8 +215,10 @@ def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
     ]
     heads = ("node", "processor", "device", "workers", "seconds per image", "images")
     title = f"{plan.images:,} images, {plan.chunk} at a time"
-    show(
+    emit(
+        plan,
         text_table(title, heads, rows=rows),
         *(f"Not used: {refusal}." for refusal in plan.refusals),
         f"About {format_seconds(plan.seconds)} once all workers have started.",
+        as_json=as_json,
     )

@@ -5,11 +5,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit
 from dtpt.tables import Table, text_table
 
 if TYPE_CHECKING:
     from dtpt.methods import Method
+
+
+LEGEND = """
+λ: default for fine-grained sets / natural shifts. image, text: passes through
+each tower per image with 64 views; a text pass covers all classes, forward and
+backward are two.
+Every method with a λ also exists as NAME-static: its regulariser alone, tuned once.
+Modifiers, written method+modifier: {}, ts=1.16, views=0.3, lr=0.002.
+λ, written method@λ: d-tpt@1e6, d-tpt@auto=0.9, d-tpt@auto-each=0.9."""
 
 
 def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
@@ -24,31 +33,17 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
         _compare(compare, as_json=as_json)
         return
     rows = [_row(name, method) for name, method in known_methods().items()]
-    if as_json:
-        print_json(rows)
-        return
-    show(_table(rows), framed=False)
-    show(
-        "\nλ: default for fine-grained sets / natural shifts. image, text: passes through each "
-        "tower per image with 64 views; a text pass covers all classes, forward and backward are "
-        "two.\n"
-        "Every method with a λ also exists as NAME-static: its regulariser alone, tuned once.\n"
-        f"Modifiers, written method+modifier: {', '.join(MODIFIERS)}, ts=1.16, views=0.3, lr=0.002."
-        "\nλ, written method@λ: d-tpt@1e6, d-tpt@auto=0.9, d-tpt@auto-each=0.9."
-    )
+    legend = LEGEND.format(", ".join(MODIFIERS))
+    emit(rows, _table(rows), legend, as_json=as_json, framed=False)
 
 
 def _compare(run: Path, *, as_json: bool) -> None:
     from dtpt.report.compare import method_choices
 
     found = method_choices(run)
-    if as_json:
-        print_json(found.document())
-        return
-    show(*found.tables)
-    if found.seconds_per_image is not None:
-        seconds = f"{found.seconds_per_image:.2f} seconds per image"
-        show(f"The run took {seconds} for all its methods and seeds together.")
+    seconds = found.seconds_per_image
+    text = f"The run took {seconds:.2f} seconds per image for all its methods and seeds together."
+    emit(found.document(), *found.tables, *([text] if seconds is not None else []), as_json=as_json)
 
 
 def _row(name: str, method: "Method") -> dict[str, Any]:

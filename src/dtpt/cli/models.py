@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from dtpt.cli.completion import offer_models
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit
+from dtpt.files import printable
 from dtpt.tables import text_table
 
 STATUS = {"own": "added by you", "verified": "verified by its hash", "trusted": "trusted by you"}
@@ -17,9 +18,6 @@ STATUS = {"own": "added by you", "verified": "verified by its hash", "trusted": 
 def models(*, as_json: AsJson = False) -> None:
     """List the known models, their size in memory, and whether they are on this machine."""
     rows = _rows()
-    if as_json:
-        print_json(rows)
-        return
     lines = [
         (
             row["name"],
@@ -29,12 +27,15 @@ def models(*, as_json: AsJson = False) -> None:
         )
         for row in rows
     ]
-    show(text_table("", ("model", "size", "here", "source"), rows=lines), framed=False)
-    for row in rows:
-        if "path" in row:
-            print(f"{row['name']}:\n  {row['path']}")  # never wrapped: to be copied
-    print("Sizes are float32 weights (pocket: its file).")
-    print("Others: hf-hub:org/repo[@revision], local-dir:PATH, local-file:PATH.")
+    emit(
+        rows,
+        text_table("", ("model", "size", "here", "source"), rows=lines),
+        *(f"{row['name']}:\n  {row['path']}" for row in rows if "path" in row),
+        "Sizes are float32 weights (pocket: its file).",
+        "Others: hf-hub:org/repo[@revision], local-dir:PATH, local-file:PATH.",
+        as_json=as_json,
+        framed=False,
+    )
 
 
 def fetch(
@@ -50,10 +51,8 @@ def fetch(
 
     parsed = parse_name(name)
     folder = hub.fetch(parsed) if parsed.kind in ("catalog", "hub") else None
-    if as_json:
-        print_json({"name": name, "folder": folder})
-    else:
-        print(folder or f"{name} is already on this machine.")
+    text = f"{name} is already on this machine." if folder is None else printable(folder)
+    emit({"name": name, "folder": folder}, text, as_json=as_json)
 
 
 def add(
@@ -76,11 +75,13 @@ def add(
     from dtpt.clip.loading.names import add_model, check_new_name
 
     added = add_model(name, path, trust=trust, activation=activation)
-    if as_json:
-        print_json({"name": check_new_name(name), **added.model_dump()})
-        return
-    print(f"{check_new_name(name)} is {added.path} ({STATUS[added.status]}).")
-    print(f"{added.parameters:,} weights, fingerprint {added.fingerprint[:12]}")
+    known = check_new_name(name)
+    emit(
+        {"name": known, **added.model_dump()},
+        f"{known} is {added.path} ({STATUS[added.status]}).",
+        f"{added.parameters:,} weights, fingerprint {added.fingerprint[:12]}",
+        as_json=as_json,
+    )
 
 
 def remove(name: str, /) -> None:
@@ -100,8 +101,10 @@ def _rows() -> list[dict[str, Any]]:
     from dtpt.clip.loading.hub import cached_folder
     from dtpt.clip.loading.names import EMBEDDED, ModelName, added_models, catalog
 
+    weights = Path(__file__).parents[1] / EMBEDDED / "model.safetensors"
+    size = weights.stat().st_size if weights.is_file() else 0
+    rows = [_row(EMBEDDED, size=size, here=size > 0, source="inside the package")]
     added = added_models()
-    rows = [_embedded_row(EMBEDDED)]
     for name, entry in catalog().items():
         if name not in added:
             is_here = cached_folder(ModelName("catalog", name)) is not None
@@ -113,14 +116,6 @@ def _rows() -> list[dict[str, Any]]:
         facts = {"status": model.status, "path": model.path, "fingerprint": model.fingerprint}
         rows.append(row | facts)
     return rows
-
-
-def _embedded_row(name: str) -> dict[str, Any]:
-    import dtpt
-
-    weights = Path(dtpt.__file__).parent / name / "model.safetensors"
-    size = weights.stat().st_size if weights.is_file() else 0
-    return _row(name, size=size, here=size > 0, source="inside the package")
 
 
 def _row(name: str, *, size: int, here: bool, source: str) -> dict[str, Any]:

@@ -19,24 +19,29 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def wide_console() -> Console:
-    """Return a console as wide as the terminal or $COLUMNS, 120 in files and pipes."""
-    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return _Console(width=None if is_known else WIDTH_WITHOUT_TERMINAL)
-
-
 def show(*parts: Table | Text | str, framed: bool = True) -> None:
-    """Print tables, and texts wrapped between words."""
-    console = wide_console()
+    """Print tables and styled texts that fit the terminal ($COLUMNS, else 120); strings as is."""
+    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    console = _Console(width=None if is_known else WIDTH_WITHOUT_TERMINAL)
     for part in parts:
-        if isinstance(part, Table):
+        if isinstance(part, str):
+            print(part)
+        elif isinstance(part, Table):
             console.print(terminal(part, framed=framed))
         else:
-            console.print(part, markup=False, highlight=False)
+            console.print(part, highlight=False)
 
 
 def print_json(document: object) -> None:
-    """Print what `--json` promises: one JSON document, dataclasses and models as objects."""
+    """Print one JSON document; dataclasses and pydantic models become objects."""
     from pydantic_core import to_jsonable_python
 
     print(json.dumps(to_jsonable_python(document, by_alias=True), indent=2, ensure_ascii=False))
+
+
+def emit(document: object, *parts: Table | Text | str, as_json: bool, framed: bool = True) -> None:
+    """Print a result: the document with --json, else its tables and texts."""
+    if as_json:
+        print_json(document)
+    else:
+        show(*parts, framed=framed)

@@ -1,4 +1,4 @@
-"""`dtpt report`: tables, figures and one page from runs."""
+"""`dtpt report` and `dtpt compare`: tables, figures, tests and one page from runs."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit, print_json, show
 from dtpt.files import printable
 from dtpt.tables import Table
 
@@ -42,7 +42,6 @@ def report(
         level: Probability that all intervals of differences hold.
         seed: Of the drawing.
         data_root: Where the images of the mistakes are looked for (or DTPT_DATA).
-        as_json: Print every number of the tables, one record each, and the list of files.
     """
     from dtpt.report import write_report
     from dtpt.report.facts import Resampling
@@ -59,6 +58,38 @@ def report(
         print_json(written.document())
     else:
         show_report(written)
+
+
+def compare(
+    *runs: Path,
+    against: str = "",
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the methods of runs: which differ significantly, and by how much, paired by image.
+
+    All data sets of a family are pooled; images are drawn again within each set, and seeds are
+    averaged. Confidence intervals are corrected for the number of comparisons. A temperature for
+    TPT, and a λ where several were run, are fitted leave-one-dataset-out.
+
+    Args:
+        runs: Run folders made by `dtpt eval` or `dtpt sweep`, or their shards.
+        against: Methods that all others are compared with, as in the tables' labels; by default
+            zero-shot and tpt as far as they were run, else the first method.
+        level: Probability that all intervals hold.
+        resamples: Bootstrap draws of the images.
+        seed: Of the drawing.
+    """
+    from dtpt.report.compare import compare as compare_runs
+
+    names = [name.strip() for name in against.split(",") if name.strip()]
+    found = compare_runs(*runs, against=names, level=level, resamples=resamples, seed=seed)
+    parts: list[Table | Text | str] = []
+    for title, paragraphs, tables in found.sections():
+        parts += [Text(f"\n{title}", style="bold"), *verdict_texts(paragraphs), *tables]
+    emit(found.document(), *parts, as_json=as_json)
 
 
 def show_report(written: "WrittenReport") -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 from dtpt.cli.completion import offer_targets
 from dtpt.cli.exits import FAILED, PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit, print_json, show
 from dtpt.cli.report import show_report
 from dtpt.options import Datasets, EvalOptions, RunFolder
 
@@ -93,10 +93,8 @@ def _show_floors(target: "Target", *, as_json: bool) -> None:
     from dtpt.report.paper.numbers import floor_table, paper_floors
 
     found = {run.model: paper_floors(run.model, run.datasets) for run in target.runs}
-    if as_json:
-        print_json(found)
-    else:
-        show(*(floor_table(model, floors) for model, floors in found.items()))
+    tables = (floor_table(model, floors) for model, floors in found.items())
+    emit(found, *tables, as_json=as_json)
 
 
 def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dtpt.cli.flags import AsJson
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit
 from dtpt.errors import MetricError, os_error
 from dtpt.files import printable, write_atomically
 from dtpt.tables import Table, text_table
@@ -51,11 +51,8 @@ def score(
     report = CalibrationReport.of(predictions, conventions, bootstrap=drawn)
     if diagram is not None:
         _draw(predictions, diagram, bins=bins, title=printable(file.stem))
-    if as_json:
-        print_json(report)
-    else:
-        show(_table(report, printable(file.name)))
-        print(calibration_verdict(predictions, conventions))  # one line also in a pipe
+    verdict = calibration_verdict(predictions, conventions)
+    emit(report, _table(report, printable(file.name)), verdict, as_json=as_json)
 
 
 def _check_diagram(path: Path | None) -> None:
