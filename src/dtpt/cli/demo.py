@@ -78,6 +78,7 @@ def demo(
 def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
     """Run, report and compare with the record; return the report, if one was made."""
     from dtpt.report.record import demo_plan, load_record
+    from dtpt.runs import run_options
 
     started, written = time.monotonic(), None
     if (options.record is not None or options.from_run is not None) and not options.full:
@@ -87,24 +88,20 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
         sets, methods = demo_plan(record, full=options.full)
         folder = options.output / ("full-run" if options.full else "run")
         planned = options.model_copy(update={"dataset": sets, "method": methods, "output": folder})
-        _evaluate(planned)
+        _announce(planned)
+        with resumable(folder):
+            run_options(planned).close()
+        print("All images are classified. Drawing tables and figures ...", flush=True)
         written = _report(planned, record=record)
     else:
         folder = options.from_run
     _check(options, folder, record=record)
     if record is not None and not options.full:
-        _show_record(record)
+        data = f"{record.images:,} images of {len(record.results.results)} data sets"
+        show(f"\nRecorded: the same with all {data}", *verdict_texts(record.paragraphs))
+        show(*record.tables, "Recompute it with: dtpt demo --full")
     print(f"Done in {time.monotonic() - started:.0f} seconds.")
     return written
-
-
-def _evaluate(options: DemoOptions) -> None:
-    from dtpt.runs import run_options
-
-    _announce(options)
-    with resumable(options.output):
-        run_options(options).close()
-    print("All images are classified. Drawing tables and figures ...", flush=True)
 
 
 def _announce(options: DemoOptions) -> None:
@@ -150,13 +147,6 @@ def _check(options: DemoOptions, folder: Path, *, record: "Record | None") -> No
     if options.record is not None:
         made.save(options.record)
         print(f"Recorded {made.images:,} images in {options.record}")
-
-
-def _show_record(record: "Record") -> None:
-    sets = len(record.results.results)
-    show(f"\nRecorded: the same with all {record.images:,} images of {sets} data sets")
-    show(*verdict_texts(record.paragraphs), *record.tables)
-    print("Recompute it with: dtpt demo --full")
 
 
 def _mosaic(options: EvalOptions) -> "CaptionedFigure":

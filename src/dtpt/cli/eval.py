@@ -138,24 +138,16 @@ def show_run(run: "Run", *, as_json: bool, quiet: bool = False) -> None:
         print(results_of(run, scores).to_json(), end="")
     else:
         show(result_table(run, scores))
-    _print_failures(run)
+    failures = run.failures()
+    if failures:
+        text = f"{len(failures)} images could not be read and are not in the metrics, first"
+        print(f"{text} {failures[0].sample}: {failures[0].reason}", file=sys.stderr)
     if run.path.name == MAIN_STORE:
         written = export_files(run, run.path.parent, scores=scores)
         if not quiet:
             print(f"Wrote {', '.join(map(printable, written))}", file=sys.stderr)
     elif not quiet:
         print(f"Merge the shards with: dtpt merge {printable(run.path.parent)}", file=sys.stderr)
-
-
-def _print_failures(run: "Run") -> None:
-    failures = run.failures()
-    if failures:
-        first = failures[0]
-        print(
-            f"{len(failures)} images could not be read and are not in the metrics, "
-            f"first {first.sample}: {first.reason}",
-            file=sys.stderr,
-        )
 
 
 def result_table(run: "Run", results: "Sequence[MethodResult]") -> Table:

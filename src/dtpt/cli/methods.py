@@ -16,8 +16,9 @@ LEGEND = """
 λ: default for fine-grained sets / natural shifts. image, text: passes through
 each tower per image with 64 views; a text pass covers all classes, forward and
 backward are two.
-Every method with a λ also exists as NAME-static: its regulariser alone, tuned once.
-Modifiers, written method+modifier: {}, ts=1.16, views=0.3, lr=0.002.
+Every method with a λ also exists as NAME-static: its regulariser, tuned once.
+Modifiers, written method+modifier: {},
+  ts=1.16, views=0.3, lr=0.002.
 λ, written method@λ: d-tpt@1e6, d-tpt@auto=0.9, d-tpt@auto-each=0.9."""
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,12 @@ from pydantic import Field
 from dtpt.cli.completion import offer_targets
 from dtpt.cli.exits import FAILED, PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import emit, print_json, show
+from dtpt.cli.output import print_json, show
 from dtpt.cli.report import show_report
 from dtpt.options import Datasets, EvalOptions, RunFolder
 
 if TYPE_CHECKING:
+    from dtpt.analysis import Analysis
     from dtpt.report.paper.targets import MissingInputs, Target
 
 HIDDEN = ("lambda_", "template", "shard", "fresh")
@@ -58,10 +60,20 @@ def reproduce(
     tuning or a --limit nothing is compared with the paper. Exit code 1: a part was done, and the
     rest is named; 2: weights or data are missing and nothing was done.
     """
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        document, code = _reproduce(target, options)
+    if as_json:
+        print_json(document)
+    if code:
+        sys.exit(code)
+
+
+def _reproduce(name: str, options: ReproduceOptions) -> tuple[Any, int]:
+    """Do what is asked for, print it, and return it as a document with the exit code."""
+    from dtpt.report.paper.numbers import floor_table, paper_floors
     from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
 
-    given = options.given()
-    whole = find_target(target)
+    given, whole = options.given(), find_target(name)
     part = narrowed(
         whole,
         model=given.get("model"),
@@ -69,73 +81,56 @@ def reproduce(
         methods=given.get("method", ()),
     )
     if options.floors:
-        _show_floors(part, as_json=as_json)
-        return
+        floors = {run.model: paper_floors(run.model, run.datasets) for run in part.runs}
+        show(*(floor_table(model, found) for model, found in floors.items()))
+        return floors, 0
     missing = find_missing(part, options.data_root, context=options.context)
     ready = available(part, missing)
-    if not as_json:
-        print("\n".join(filter(None, (part.title, part.note))))
+    print("\n".join(filter(None, (part.title, part.note))))
+    about: dict[str, Any] = {"target": name, "title": whole.title, "note": whole.note}
+    about["missing"] = missing.document()
     if options.dry_run or (missing and not (options.partial and ready.runs)):
-        _explain(part, missing, as_json=as_json)
-        sys.exit(FAILED if missing else 0)
+        return {**about, "cost": _cost(part, missing)}, FAILED if missing else 0
+    document: Any
     if part.kind == "analysis":
-        _analyse(options, ready, folder=options.output / target, as_json=as_json)
-        failures = 0
+        document, failures = _analyse(options, ready, folder=options.output / name), 0
     else:
-        failures = _evaluate(options, ready, whole=whole, missing=missing, as_json=as_json)
-    if not as_json:
-        print("\n".join(missing.lines), end="\n" if missing or missing.context else "")
-    if missing or missing.context or failures:
-        sys.exit(PARTIAL)
+        found, failures = _evaluate(options, ready, whole=whole)
+        document = {**about, **found}
+    print("\n".join(missing.lines), end="\n" if missing.lines else "")
+    return document, PARTIAL if missing or missing.context or failures else 0
 
 
-def _show_floors(target: "Target", *, as_json: bool) -> None:
-    from dtpt.report.paper.numbers import floor_table, paper_floors
-
-    found = {run.model: paper_floors(run.model, run.datasets) for run in target.runs}
-    tables = (floor_table(model, floors) for model, floors in found.items())
-    emit(found, *tables, as_json=as_json)
-
-
-def _explain(target: "Target", missing: "MissingInputs", *, as_json: bool) -> None:
+def _cost(target: "Target", missing: "MissingInputs") -> dict[str, Any]:
     """Print what is missing and what the target would cost, measured here and now."""
     from dtpt.report.paper import reproduce as costs
 
-    if not as_json:
-        print("\n".join([*missing.lines, "Measuring this machine with random weights ..."]))
+    show(*missing.lines, "Measuring this machine with random weights ...")
     whole = costs.Cost(0, 0.0)
     for run in target.runs:
         speed = costs.measure_speed(run.model)
         cost = costs.estimate(run, speed)
         whole += cost
-        if not as_json:
-            print(
-                f"{run.model}, {len(run.datasets)} data sets, {len(run.methods)} methods, seeds "
-                f"{','.join(map(str, run.seeds))}: {cost.images:,} images (times seeds), about "
-                f"{costs.duration_text(cost.seconds)} here "
-                f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per image for "
-                f"{run.views} views, {1000 * speed.text:.2f} ms per class and method)"
-            )
-    if as_json:
-        print_json(_document(target, missing, cost=asdict(whole)))
-        return
+        print(
+            f"{run.model}, {len(run.datasets)} data sets, {len(run.methods)} methods, seeds "
+            f"{','.join(map(str, run.seeds))}: {cost.images:,} images (times seeds), about "
+            f"{costs.duration_text(cost.seconds)} here "
+            f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per image for "
+            f"{run.views} views, {1000 * speed.text:.2f} ms per class and method)"
+        )
     print(
         f"In all: {whole.images:,} images, about {costs.duration_text(whole.seconds)} on this "
         "machine. --shard in `dtpt eval` divides it among machines."
     )
     if missing:
         print("--partial does what can be done with what is here.")
+    return asdict(whole)
 
 
 def _evaluate(
-    options: ReproduceOptions,
-    ready: "Target",
-    *,
-    whole: "Target",
-    missing: "MissingInputs",
-    as_json: bool,
-) -> int:
-    """Run what can be run, print every cell that exists; return how many images failed."""
+    options: ReproduceOptions, ready: "Target", *, whole: "Target"
+) -> tuple[dict[str, Any], int]:
+    """Run what can be run, print every cell that exists; return it and how many images failed."""
     from dtpt.report import write_report
     from dtpt.report.paper.reproduce import plan_parts, stored_runs
 
@@ -144,16 +139,11 @@ def _evaluate(
     failures = _run(parts)
     runs = stored_runs(folder, whole)
     if not runs:  # a drawing, for which there is nothing to run
-        if as_json:
-            print_json(_document(whole, missing))
-        return 0
+        return {}, 0
     written = write_report(runs, folder / "report", data_root=options.data_root)
-    if as_json:
-        print_json(_document(whole, missing, **written.document()))
-    else:
-        show_report(written)
-        show(*(table for part in written.report.parts for _, few in part.sets for table in few))
-    return failures
+    show_report(written)
+    show(*(table for part in written.report.parts for _, few in part.sets for table in few))
+    return written.document(), failures
 
 
 def _run(parts: Sequence[EvalOptions]) -> int:
@@ -169,9 +159,8 @@ def _run(parts: Sequence[EvalOptions]) -> int:
     return failures
 
 
-def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path, as_json: bool) -> None:
+def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path) -> "Analysis":
     from dtpt.analysis import save_analysis
-    from dtpt.analysis.files import to_json
     from dtpt.analysis.study import analyse
     from dtpt.cli.analyze import analysis_parts
     from dtpt.files import write_atomically
@@ -185,13 +174,5 @@ def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path, as_jso
     for figure in analysis_figures(analysis):
         written.append(folder / "figures" / f"{figure.key}.svg")
         write_atomically(written[-1], figure.svg.encode())
-    if as_json:
-        print(to_json(analysis))
-    else:
-        show(*analysis_parts(analysis))
-        print("\n".join(f"Wrote {path}" for path in written))
-
-
-def _document(target: "Target", missing: "MissingInputs", **found: Any) -> dict[str, Any]:
-    about = {"target": target.name, "title": target.title, "note": target.note}
-    return {**about, "missing": missing.document(), **found}
+    show(*analysis_parts(analysis), *(f"Wrote {path}" for path in written))
+    return analysis
