@@ -68,7 +68,9 @@ class Clip(nn.Module):
         self._tokenizer = tokenizer
         self._half: Precision | None = None
         self.visual = _image_tower(config) if visual is None else _as_module(visual)
-        self.text = _text_tower(config) if text is None else text
+        if text is None and config.text is not None:
+            text = TextTower(config.text, config.embed_dim, activation=config.activation)
+        self.text = text
         self.log_logit_scale = nn.Parameter(torch.empty(()))
         self.register_state_dict_post_hook(_to_openai_names)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_from_openai_names)  # type: ignore[no-untyped-call]
@@ -135,11 +137,7 @@ class Clip(nn.Module):
 
         On a CPU the views run in fixed batches (see `view_batches`), so that the features of the
         first 1, 8, 16, 32, ... views are the same numbers, bit for bit, however many views follow.
-        Accelerators take all in one pass.
-
-        Args:
-            pixels: the original view first.
-            progress: called with the number of views done and N after each batch.
+        Accelerators take all in one pass. After each batch, `progress` gets the views done and N.
         """
         count = len(pixels)
         on_cpu, size = self.device.type == "cpu", views_per_batch(self.visual)
@@ -238,12 +236,6 @@ def _image_tower(config: ModelConfig) -> nn.Module:
     if isinstance(vision, SmallResNetConfig):
         return SmallResNet(vision, dim)
     return ModifiedResNet(vision, dim)
-
-
-def _text_tower(config: ModelConfig) -> TextTower | None:
-    if config.text is None:
-        return None
-    return TextTower(config.text, config.embed_dim, activation=config.activation)
 
 
 def _to_openai_names(

@@ -51,12 +51,7 @@ class Preprocess(BaseModel):
 
     @classmethod
     def openai(cls, size: int = 224) -> Self:
-        """Return the preprocessing of OpenAI's checkpoints for inputs of `size` pixels.
-
-        Example:
-            >>> Preprocess.openai(64).pixels(Image.new("RGB", (200, 100))).shape
-            (3, 64, 64)
-        """
+        """Return the preprocessing of OpenAI's checkpoints for inputs of `size` pixels."""
         return cls(size=size)
 
     @classmethod

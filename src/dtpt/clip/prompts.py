@@ -187,15 +187,13 @@ def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
     if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
         raise PromptError(f"Classes must be a list of names, got {short_repr(classes)}.")
     if len(classes) == 0:
-        raise PromptError("The class list is empty: give class names.")
+        raise PromptError("The class list is empty. Give class names.")
     for index, name in enumerate(classes):
         if not isinstance(name, str):
             raise PromptError(f"Class {index} must be text, got {short_repr(name)}.")
-    names = tuple(name.replace("_", " ") for name in classes)
-    for index, name in enumerate(names):
-        if not name.strip():
-            raise PromptError(f"Class {index} has an empty name ({classes[index]!r}).")
-    return names
+        if not name.replace("_", " ").strip():
+            raise PromptError(f"Class {index} has an empty name ({name!r}).")
+    return tuple(name.replace("_", " ") for name in classes)
 
 
 def _duplicates(classes: Sequence[str], suffixes: list[list[int]]) -> tuple[tuple[str, ...], ...]:
@@ -241,17 +239,13 @@ def _suffix(name: str, layout: _Layout, *, tokenizer: Tokenizer) -> list[int]:
     tokens = tokenizer.encode(prompt)
     room = tokenizer.context_length - 2
     if len(tokens) > room:
-        raise PromptError(
-            f"The prompt of class {name!r} has {len(tokens)} tokens, the model takes {room}. "
-            "Shorten the name or the template."
-        )
+        length = f"The prompt of class {name!r} has {len(tokens)} tokens, the model takes {room}"
+        raise PromptError(f"{length}. Shorten the name or the template.")
     head, rest = layout.prefix[1:], layout.rest
     fits = tokens[: len(head)] == head and tokens[len(tokens) - len(rest) :] == rest
     if not fits or len(tokens) <= len(head) + len(rest):
-        raise PromptError(
-            f"The name of class {name!r} merges with the words of the template in {prompt!r}. "
-            "Use another name or template."
-        )
+        merged = f"The name of class {name!r} merges with the words of the template in {prompt!r}"
+        raise PromptError(f"{merged}. Use another name or template.")
     return [*tokens[len(head) :], tokenizer.end_id]
 
 
@@ -293,14 +287,9 @@ def _initial_context(model: Clip, words: list[int], *, given: Tensor | None) -> 
     if given is None:
         ids = torch.tensor(words, device=model.device)
         return tower.embed(ids).detach().clone()
-    if not isinstance(given, Tensor):
-        raise PromptError(
-            f"The context must be a tensor of shape {expected}, got {short_repr(given)}."
-        )
-    if tuple(given.shape) != expected:
-        raise PromptError(
-            f"The context has shape {tuple(given.shape)}, the template's words need {expected}."
-        )
+    if not isinstance(given, Tensor) or tuple(given.shape) != expected:
+        actual = tuple(given.shape) if isinstance(given, Tensor) else short_repr(given)
+        raise PromptError(f"The context must be a tensor of shape {expected}, got {actual}.")
     if not bool(torch.isfinite(given).all()):
         raise PromptError("The context contains values that are not finite.")
     return given.detach().clone().to(model.device, model.dtype)

@@ -127,9 +127,7 @@ class _ResNet(nn.Module):
 class ModifiedResNet(_ResNet):
     """CLIP's ResNet: three-convolution stem, four stages of bottlenecks, attention pool.
 
-    Three things differ from the usual ResNet: the stem has three convolutions and an average pool,
-    every stride is an average pool in front of a stride-1 convolution (no aliasing), and the last
-    pooling is attention with the mean of all positions as the query.
+    Every stride is an average pool in front of a stride-1 convolution, against aliasing.
     """
 
     def __init__(self, config: ResNetConfig, embed_dim: int) -> None:
@@ -189,9 +187,8 @@ class BasicBlock(nn.Module):
 class SmallResNet(_ResNet):
     """Two-convolution stem, stages of basic blocks, mean pool, projection.
 
-    For images of 64 pixels, quick on a CPU: CLIP's ResNet spends most of its time in a stem and in
-    strides made for 224 pixels. This one goes to a quarter of the side in two strided convolutions,
-    and ends in the mean over positions and a projection, which learns faster than attention.
+    For images of 64 pixels on a CPU, where CLIP's ResNet spends most of its time in a stem made for
+    224 pixels. The mean over positions learns faster than an attention pool.
     """
 
     def __init__(self, config: SmallResNetConfig, embed_dim: int) -> None:

@@ -90,8 +90,7 @@ class TextTower(nn.Module):
         blocks = self.transformer.blocks
         pasts = (None,) * len(blocks) if prefix is None else prefix.layers
         for block, kept in zip(blocks[:-1], pasts[:-1], strict=True):
-            q, kv = block.attn.project(block.ln_1(x))
-            x = block.add_mlp(x, block.attn.attend(q, _with_past(kv, kept), mask=mask))
+            x = _continue(block, x, past=kept, mask=mask)
         x = self._last_block(blocks[-1], x, past=pasts[-1], end=end)
         return to_float32(self.ln_final(x) @ self.text_projection)
 
@@ -134,3 +133,9 @@ def _with_past(kv: KeysValues, past: KeysValues | None) -> KeysValues:
         torch.cat([past[0].expand(shape), kv[0]], dim=2),
         torch.cat([past[1].expand(shape), kv[1]], dim=2),
     )
+
+
+def _continue(block: Block, x: Tensor, *, past: KeysValues | None, mask: Tensor | None) -> Tensor:
+    """Run one block over x (B, L, W), which also attends to the prefix."""
+    q, kv = block.attn.project(block.ln_1(x))
+    return block.add_mlp(x, block.attn.attend(q, _with_past(kv, past), mask=mask))

@@ -155,12 +155,7 @@ class Tokenizer:
         return json.dumps(tree, ensure_ascii=False).encode()
 
     def spell(self, token: int) -> str:
-        """Return how a token is written; empty for an id that the vocabulary does not have.
-
-        Example:
-            >>> [Tokenizer.clip_default().spell(token) for token in (320, 1125, 49407)]
-            ['a', 'photo', '<|endoftext|>']
-        """
+        """Return how a token is written; empty for an id that the vocabulary does not have."""
         written = (self._bpe.id_to_token(token) or "").removesuffix(WORD_END)
         others = (byte for byte in range(256) if byte not in _PRINTABLE)
         values = dict(zip(byte_symbols(), (*_PRINTABLE, *others), strict=True))

@@ -6,10 +6,9 @@ and values of a shared prefix (see `text.py`). The last block of either tower is
 position only: in the text tower `queries` and `keys_values` project what that needs; in the image
 tower, where no prefix is shared, `attend_from` needs neither keys nor values.
 
-QuickGELU is x·sigmoid(sx) = silu(sx)/s with s = 1.702. Written so, it costs three passes over the
-widest tensor of the block. Here s multiplies the small vectors in front of it (gain and bias of the
-norm, bias of the first layer) and 1/s is part of the residual addition behind it, which leaves one
-pass; weights stay unchanged.
+QuickGELU is x·sigmoid(sx) = silu(sx)/s with s = 1.702, which takes three passes over the widest
+tensor of the block. Here s multiplies the small vectors in front of it (gain and bias of the norm,
+bias of the first layer) and 1/s is part of the residual addition behind it, which leaves one pass.
 """
 
 import torch
@@ -21,8 +20,7 @@ from dtpt.clip.packed import PackedWeights
 
 QUICK_GELU_SLOPE = 1.702
 
-KeysValues = tuple[Tensor, Tensor]
-"""Keys and values of one layer, each (B, heads, L, W/heads)."""
+KeysValues = tuple[Tensor, Tensor]  # of one layer, each (B, heads, L, W/heads)
 
 
 class Attention(nn.Module):

@@ -172,11 +172,10 @@ def _compare(weights: Weights, expected: Mapping[str, Tensor], *, origin: str) -
 def _read_all(
     checkpoint: Checkpoint, expected: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], str]:
-    """Return all weights, and the model's fingerprint.
+    """Return all weights, and a sha256 over config, tokenizer, preprocessing and weights.
 
-    The fingerprint is a sha256 over config, tokenizer, preprocessing and weights. Weights count
-    under OpenAI's names as the float32 numbers that are computed with, so the same model has the
-    same fingerprint in whichever format it was stored.
+    Weights count under OpenAI's names as the float32 numbers that are computed with, so the same
+    model has the same fingerprint in whichever format it was stored.
     """
     parts = {
         "config": checkpoint.config.model_dump(mode="json"),
@@ -186,8 +185,8 @@ def _read_all(
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     state: dict[str, Tensor] = {}
     for name in sorted(expected):
-        what = f"{checkpoint.origin}: {name}"
-        weight = _read_weight(checkpoint.weights[name], expected[name], what=what)
+        stored, what = checkpoint.weights[name], f"{checkpoint.origin}: {name}"
+        weight = _read_weight(stored, expected[name], what=what)
         digest.update(f"\n{name} {tuple(weight.shape)}\n".encode())
         digest.update(weight.contiguous().view(-1).view(torch.uint8).numpy().data)
         state[name] = weight

@@ -121,10 +121,6 @@ def published_config(name: str) -> ClipConfig | None:
 def parse_name(name: str) -> ModelName:
     """Return where the model called `name` comes from.
 
-    Raises:
-        CheckpointError: a bare path, an unknown scheme or a malformed repository id.
-        UnknownName: neither in the catalogue nor added; the nearest names are listed.
-
     Example:
         >>> parse_name("ViT-B/16")
         ModelName(kind='catalog', value='ViT-B-16/openai', revision=None)

@@ -114,10 +114,7 @@ def read_folder(
 
 
 def _describe(path: Path, kind: str) -> Checkpoint:
-    """Return all but the weights, from a config and the files beside it.
-
-    `kind` is whose format the config has, as the name that such a file has in a folder.
-    """
+    """Return all but the weights, from a config in the format of `kind` and files beside it."""
     document, origin, folder = read_json(path), printable(path), path.parent
     named = missing = None
     if kind == formats.OWN_CONFIG:
@@ -182,10 +179,7 @@ def check_end(end: object, tokenizer: Tokenizer, *, origin: str) -> None:
 
 
 def _find_tokenizer(folder: Path, config: ClipConfig, *, named: str | None) -> Tokenizer:
-    """Return the folder's own tokenizer, or CLIP's if there is none and the vocabulary is CLIP's.
-
-    Where the config names a tokenizer, CLIP's own is not used instead of it.
-    """
+    """Return the folder's own tokenizer, or CLIP's if the vocabulary is that and none is named."""
     context = config.text.context_length
     tokenizer, merges, vocab = (folder / n for n in ("tokenizer.json", "merges.txt", "vocab.json"))
     if _exists(tokenizer):
@@ -287,9 +281,8 @@ def open_weights(path: Path) -> tuple[Weights, str | None, bool]:
         The weights, the activation if the file states one, and whether it is a TorchScript archive.
     """
     if torchscript.is_archive(path):
-        if torchscript.is_torchscript(path):
-            return *torchscript.read_torchscript(path), True
-        return read_state_dict(path), None, False
+        script = torchscript.read_torchscript(path)
+        return (read_state_dict(path), None, False) if script is None else (*script, True)
     with open_file(path) as file:
         head = file.read(16)
     if head[8:9] == b"{":
@@ -309,9 +302,6 @@ def read_safetensors(path: Path) -> tuple[Weights, Mapping[str, str]]:
     """Open a safetensors file: its tensors and its text metadata."""
     with open_file(path) as stream:
         length = int.from_bytes(stream.read(8), "little")
-        size = path.stat().st_size
-    if length > size - 8:
-        raise CheckpointError(f"{path} is truncated: {size} bytes, of which the header {length}.")
     if length > MAX_HEADER_BYTES:
         raise CheckpointError(f"{path} has a header of {length} bytes; {MAX_HEADER_BYTES} allowed.")
     try:

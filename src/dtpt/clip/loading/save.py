@@ -29,9 +29,6 @@ def save_model(
         tokenizer_json: the file to store; None makes one from the model's tokenizer, or none at all
             if that is CLIP's own.
         dtype: of the stored weights; float16 halves the file.
-
-    Raises:
-        CheckpointError: the model computes in half precision, so that its weights are rounded.
     """
     if model.precision in ("bfloat16", "float16"):
         raise CheckpointError(

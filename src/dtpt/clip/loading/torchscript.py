@@ -128,8 +128,6 @@ def _read_member(archive: zipfile.ZipFile, name: str, *, limit: int) -> bytes:
     """Return one member whole, its checksum verified."""
     try:
         info = archive.getinfo(name)
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise CheckpointError(f"{archive.filename}: {name} is compressed.")
         if info.file_size > limit:
             raise CheckpointError(f"{archive.filename}: {name} has more than {limit} bytes.")
         return archive.read(info)
@@ -156,11 +154,8 @@ ALLOWED_GLOBALS = {
 }
 
 
-@dataclass(frozen=True)
-class _Label:
+class _Label(str):
     """A global name, `module name`: the label of a class or function, never resolved."""
-
-    name: str
 
 
 @dataclass(eq=False)
@@ -238,9 +233,6 @@ class _Interpreter:
             values.append(value)
         return values[::-1]
 
-    def put(self, argument: Any) -> None:
-        self.memo[argument] = self.stack[-1]
-
     def tuple_of(self, count: int) -> None:
         values = [self.pop() for _ in range(count)]
         self.stack.append(tuple(values[::-1]))
@@ -266,9 +258,9 @@ class _Interpreter:
 
     def new_object(self, _: Any) -> None:
         arguments, kind = self.pop(), self.pop()
-        if not isinstance(kind, _Label) or not kind.name.startswith("__torch__") or arguments != ():
+        if not isinstance(kind, _Label) or not kind.startswith("__torch__") or arguments != ():
             raise ValueError("an object of something that is not a scripted class")
-        self.stack.append(_ScriptObject(kind.name.replace(" ", ".")))
+        self.stack.append(_ScriptObject(kind.replace(" ", ".")))
 
     def build(self, _: Any) -> None:
         state, target = self.pop(), self.stack[-1]
@@ -280,7 +272,7 @@ class _Interpreter:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, _Label) or not isinstance(arguments, tuple):
             raise ValueError("a call of something that is not a function")
-        self.stack.append(_reduced(function.name, arguments))
+        self.stack.append(_reduced(function, arguments))
 
 
 def _reduced(function: str, arguments: tuple[Any, ...]) -> Any:
@@ -311,7 +303,7 @@ def _storage_ref(identity: Any) -> _StorageRef:
     if not isinstance(identity, tuple) or len(identity) != 5 or identity[0] != "storage":
         raise ValueError("a persistent id that is not a storage")
     _, kind, key, _, numel = identity
-    name = kind.name.partition(" ")[2] if isinstance(kind, _Label) else ""
+    name = kind.partition(" ")[2] if isinstance(kind, _Label) else ""
     if name not in STORAGE_DTYPES or not isinstance(key, str) or not key.isascii():
         raise ValueError(f"a storage of unknown kind {name!r}")
     if not key.isdigit() or type(numel) is not int or not 0 <= numel < 1 << 48:
@@ -333,8 +325,8 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "TUPLE1": lambda machine, _: machine.tuple_of(1),
     "TUPLE2": lambda machine, _: machine.tuple_of(2),
     "TUPLE3": lambda machine, _: machine.tuple_of(3),
-    "BINPUT": _Interpreter.put,
-    "LONG_BINPUT": _Interpreter.put,
+    "BINPUT": lambda machine, key: machine.memo.update({key: machine.stack[-1]}),
+    "LONG_BINPUT": lambda machine, key: machine.memo.update({key: machine.stack[-1]}),
     "BINGET": lambda machine, key: machine.stack.append(machine.memo[key]),
     "LONG_BINGET": lambda machine, key: machine.stack.append(machine.memo[key]),
     "SETITEM": lambda machine, _: machine.set_items([machine.pop(), machine.pop()][::-1]),
@@ -351,18 +343,16 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
 # ---- the tensors
 
 
-def is_torchscript(path: Path) -> bool:
-    """Return whether an archive holds a scripted module rather than a state dict."""
-    with check_archive(path) as archive:
-        return any(name.split("/")[1:] == ["constants.pkl"] for name in archive.namelist())
-
-
-def read_torchscript(path: Path) -> tuple[Weights, Activation | None]:
+def read_torchscript(path: Path) -> tuple[Weights, Activation | None] | None:
     """Return every tensor of a scripted module under its dotted name, and the activation.
 
-    The activation is what the archive itself states: the class of the modules called `gelu`.
+    The activation is what the archive itself states: the class of the modules called `gelu`. None
+    for an archive that holds a state dict instead of a module.
     """
     archive = check_archive(path)
+    if not any(name.split("/")[1:] == ["constants.pkl"] for name in archive.namelist()):
+        archive.close()
+        return None
     roots = [n.split("/")[0] for n in archive.namelist() if n.split("/")[1:] == ["data.pkl"]]
     if len(roots) != 1:
         raise CheckpointError(f"{path} has {len(roots)} members data.pkl instead of one.")
