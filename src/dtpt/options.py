@@ -87,20 +87,10 @@ class Options(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
-class ModelOptions(Options, TuningSettings):
-    """Options of every command that runs a model on images."""
+class LoadOptions(Options):
+    """Which model is loaded, and where."""
 
     model: Annotated[str, Field(description="Model name; `dtpt models` lists them.")] = "pocket"
-    template: Annotated[str, Field(description="Prompt with {} for the class name.")] = (
-        "a photo of a {}."
-    )
-    context: Annotated[
-        Path | None,
-        Field(description="File with a trained context (CoOp's), instead of the template's words."),
-    ] = None
-    views: Annotated[
-        int, Field(ge=1, le=4096, description="Views per image, the original included.")
-    ] = 64
     activation: Annotated[
         Literal["gelu", "quick_gelu"] | None,
         Field(description="Activation of a checkpoint of your own that does not name it itself."),
@@ -110,6 +100,37 @@ class ModelOptions(Options, TuningSettings):
         Literal["float32", "bfloat16", "float16"],
         Field(description="In which the towers compute; half precision is for accelerators."),
     ] = "float32"
+
+
+class PromptOptions(Options, TuningSettings):
+    """Prompt, views and tuning: what decides predictions beside model, classes and method."""
+
+    template: Annotated[str, Field(description="Prompt with {} for the class name.")] = (
+        "a photo of a {}."
+    )
+    views: Annotated[
+        int, Field(ge=1, le=4096, description="Views per image, the original included.")
+    ] = 64
+
+    @property
+    def tuning(self) -> TuningSettings:
+        return TuningSettings(**self.model_dump(include=set(TuningSettings.model_fields)))
+
+
+class ImageOptions(PromptOptions):
+    """The options of one prediction: of `dtpt predict` and of a request to the service."""
+
+    seed: Annotated[Seed, Field(description="Seed of the views.")] = 0
+    augmix: Annotated[bool, Field(description="Use AugMix in the random views.")] = True
+
+
+class ModelOptions(LoadOptions, PromptOptions):
+    """Options of every command that runs a model on images."""
+
+    context: Annotated[
+        Path | None,
+        Field(description="File with a trained context (CoOp's), instead of the template's words."),
+    ] = None
     threads: Annotated[
         int | None,
         Field(
@@ -120,12 +141,8 @@ class ModelOptions(Options, TuningSettings):
         ),
     ] = None
 
-    @property
-    def tuning(self) -> TuningSettings:
-        return TuningSettings(**self.model_dump(include=set(TuningSettings.model_fields)))
 
-
-class PredictOptions(ModelOptions):
+class PredictOptions(ModelOptions, ImageOptions):
     """The options of `dtpt predict`, with their defaults.
 
     Example:
@@ -154,8 +171,6 @@ class PredictOptions(ModelOptions):
             "and abstention; class names and settings that are not given come from it."
         ),
     ] = None
-    seed: Annotated[Seed, Field(description="Seed of the views.")] = 0
-    augmix: Annotated[bool, Field(description="Use AugMix in the random views.")] = True
     threads: Annotated[
         int | None,
         Field(ge=1, le=1024, description="torch threads; torch decides when not given."),

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -75,8 +76,19 @@ class Predictor:
             budget_bytes=budget_bytes,
         )
 
-    def recipe_for(self, methods: Iterable[ResolvedMethod]) -> ViewRecipe:
-        """Return the recipe with as many views as some methods use: all, or the original alone."""
+    def with_recipe(self, recipe: ViewRecipe) -> "Predictor":
+        """Return a predictor with other views; prompts and text features are shared."""
+        other = copy(self)
+        other.recipe = recipe
+        return other
+
+    def recipe_for(self, methods: Iterable[ResolvedMethod] | None) -> ViewRecipe:
+        """Return the recipe with as many views as some methods use: all, or the original alone.
+
+        None stands for methods that use all views.
+        """
+        if methods is None:
+            return self.recipe
         count = views_needed(methods, self.recipe.count)
         return self.recipe.model_copy(update={"count": count})
 
@@ -84,11 +96,11 @@ class Predictor:
         self,
         image: Image.Image,
         *,
-        methods: Iterable[ResolvedMethod],
+        methods: Iterable[ResolvedMethod] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Rendered:
-        """Make the views that some methods use."""
+        """Make the views that some methods use; all of them for None."""
         pixels = render(
             image,
             recipe=self.recipe_for(methods),
@@ -102,9 +114,15 @@ class Predictor:
         """Encode the views: (N, D) unit vectors, row 0 the original view."""
         return self.model.encode_views(torch.from_numpy(rendered.pixels), progress=progress)
 
-    def answer(self, features: Tensor, methods: Sequence[ResolvedMethod]) -> list[Outcome]:
+    def answer(
+        self,
+        features: Tensor,
+        methods: Sequence[ResolvedMethod],
+        *,
+        progress: Progress | None = None,
+    ) -> list[Outcome]:
         """Run methods on the view features (N, D) of one image."""
-        return self.tuner.predict(features, methods)
+        return self.tuner.predict(features, methods, progress=progress)
 
     def answer_many(
         self, features: Sequence[Tensor], methods: Sequence[ResolvedMethod]

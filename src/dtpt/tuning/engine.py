@@ -196,15 +196,26 @@ class Tuner:
         self.__dict__.update(state)
         self._forget()
 
-    def predict(self, view_features: Tensor, methods: Sequence[ResolvedMethod]) -> list[Outcome]:
+    def predict(
+        self,
+        view_features: Tensor,
+        methods: Sequence[ResolvedMethod],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Outcome]:
         """Run methods on one image.
 
         Args:
             view_features: (N, D) unit vectors; row 0 is the original view, which is predicted.
             methods: in the order of the results; none that carries state (see `step_method`).
+            progress: called after each method with how many of them are done; it may raise.
         """
-        episode = Episode(self, view_features)
-        return [episode.answer(method) for method in methods]
+        episode, outcomes = Episode(self, view_features), []
+        for method in methods:
+            outcomes.append(episode.answer(method))
+            if progress is not None:
+                progress(len(outcomes), len(methods))
+        return outcomes
 
     def predict_many(
         self, images: Sequence[Tensor], methods: Sequence[ResolvedMethod]

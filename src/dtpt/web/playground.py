@@ -1,0 +1,363 @@
+"""From an image and settings to predictions: a `Predictor`, and what is kept between requests.
+
+Features of views depend on the image and the view recipe, text features on the class list. Each is
+kept by itself, so that another λ, another method or one view less costs one tuning step and no pass
+through the image encoder.
+"""
+
+import hashlib
+import mmap
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dtpt.calibration import Calibration
+from dtpt.clip.model import Clip
+from dtpt.clip.prompts import PromptSet
+from dtpt.commands import predict_lines
+from dtpt.images import open_image, pixel_digest
+from dtpt.methods import ResolvedMethod, method_title, resolve_method
+from dtpt.prediction.prediction import Prediction
+from dtpt.prediction.predictor import Predictor
+from dtpt.tuning import Outcome
+from dtpt.views import ViewRecipe, contact_sheet
+from dtpt.web.evidence import CellEvidence, calibrated
+from dtpt.web.guard import Refusal, check_image, check_settings
+from dtpt.web.options import Limits
+from dtpt.web.queue import Job
+from dtpt.web.schemas import (
+    Distribution,
+    ImageInfo,
+    MethodPrediction,
+    PredictResponse,
+    PredictSettings,
+    View,
+    Word,
+)
+
+IMAGE_NAME = "image.png"  # in command lines; the server does not know the file's name
+CLASS_LISTS = 4  # that are kept
+GRAPH_BYTES = 200_000_000  # of memory for each of them
+NEAREST_WORDS = 3
+
+Value = TypeVar("Value")
+
+
+class LruCache(Generic[Value]):
+    """Values of known size, together at most `most`; the least recently used goes first.
+
+    Threads may share it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.size = 0
+        self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable) -> Value | None:
+        with self._lock:
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+
+    def put(self, key: Hashable, value: Value, *, size: int = 1) -> None:
+        if size > self.most:  # it would displace everything else
+            return
+        with self._lock:
+            _, replaced = self._entries.pop(key, (None, 0))
+            self._entries[key] = (value, size)
+            self.size += size - replaced
+            while self.size > self.most:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.size -= dropped
+
+
+def _own_pages(data: bytes) -> mmap.mmap:
+    """Copy bytes into memory pages of their own, which return to the system when freed.
+
+    Small values that stay between large ones that come and go keep the allocator from returning
+    memory: the process would grow to many times the size of the cache.
+    """
+    pages = mmap.mmap(-1, max(1, len(data)))
+    pages[: len(data)] = data
+    return pages
+
+
+@dataclass(frozen=True)
+class EncodedImage:
+    """What is kept of an image: features and thumbnails of its views, not the image."""
+
+    info: ImageInfo
+    values: mmap.mmap  # of the features, float32
+    shape: tuple[int, ...]  # (N, D)
+    sheet: mmap.mmap | None  # thumbnails of the views, a JPEG
+
+    @property
+    def features(self) -> Tensor:
+        """(N, D) of the views, on the CPU."""
+        return torch.from_numpy(np.frombuffer(self.values, np.float32).reshape(self.shape))
+
+    @property
+    def memory(self) -> int:
+        return len(self.values) + len(self.sheet or b"") + 3 * mmap.PAGESIZE  # pages round up
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Settings with what they resolve to."""
+
+    settings: PredictSettings
+    methods: tuple[ResolvedMethod, ...]
+    predictor: Predictor
+
+    @property
+    def rendered_for(self) -> tuple[ResolvedMethod, ...] | None:
+        """The methods that decide which views are rendered; None for all views."""
+        return None if "views" in self.settings.show else self.methods
+
+    def key(self, image_id: str) -> str:
+        """Return the cache key of an image's features: views depend on recipe and seed."""
+        recipe = self.predictor.recipe_for(self.rendered_for)
+        text = f"{image_id} {recipe.fingerprint} {self.settings.seed}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Playground:
+    """One model, with the class lists and images that were used last.
+
+    Predictions are those of `dtpt.Classifier` with the same settings: both use `Predictor`.
+    """
+
+    def __init__(
+        self,
+        model: Clip,
+        *,
+        name: str,
+        limits: Limits,
+        evidence: Sequence[CellEvidence] = (),
+        calibrations: Sequence[Calibration] = (),
+    ) -> None:
+        self.model = model
+        self.name = name
+        self.limits = limits
+        self.evidence = tuple(evidence)
+        self.calibrations = tuple(calibrations)
+        self.images = LruCache[EncodedImage](limits.cache_mb * 1_000_000)
+        self._predictors = LruCache[Predictor](CLASS_LISTS)
+
+    def predict(
+        self, image: bytes | None, settings: PredictSettings, *, job: Job
+    ) -> PredictResponse:
+        """Predict one image with some methods; runs in the worker's thread.
+
+        Args:
+            image: An encoded image; None for the one that `settings.image_id` names.
+            settings: Of the request.
+            job: Receives progress, and ends the work by raising.
+        """
+        started = time.monotonic()
+        check_settings(settings, self.limits)
+        methods = tuple(resolve_method(name) for name in settings.methods)
+        query = _Query(settings, methods, self._predictor(settings))
+        encoded, is_cached = self._encoded(image, query, job=job)
+        predictor, features = query.predictor, encoded.features
+        kept = [view for view in range(len(features)) if view not in settings.dropped]
+        outcomes = predictor.answer(features[kept], methods, progress=job.progress("methods"))
+        zero_shot = predictor.prediction(outcomes[0]).zero_shot
+        return PredictResponse(
+            image=encoded.info,
+            model=self.name,
+            fingerprint=self.model.fingerprint,
+            classes=list(settings.classes),
+            duplicates=[list(group) for group in predictor.prompts.duplicates],
+            zero_shot=Distribution(**_distribution(zero_shot)),
+            predictions=[
+                self._prediction(name, outcome, query=query, info=encoded.info)
+                for name, outcome in zip(settings.methods, outcomes, strict=True)
+            ],
+            views=_views(predictor, features, kept=kept) if "views" in settings.show else None,
+            commands=self._commands(settings) if "commands" in settings.show else None,
+            cached=is_cached,
+            seconds=time.monotonic() - started,
+        )
+
+    def sheet(self, key: str) -> bytes | None:
+        """Return thumbnails by the key in a response; None if they are no longer in memory."""
+        encoded = self.images.get(key)
+        return None if encoded is None or encoded.sheet is None else bytes(encoded.sheet)
+
+    def _predictor(self, settings: PredictSettings) -> Predictor:
+        key = (settings.classes, settings.template, settings.tuning)
+        predictor = self._predictors.get(key)
+        if predictor is None:
+            predictor = Predictor(
+                self.model,
+                settings.classes,
+                template=settings.template,
+                settings=settings.tuning,
+                budget_bytes=GRAPH_BYTES,
+            )
+            self._predictors.put(key, predictor)
+        return predictor.with_recipe(ViewRecipe(count=settings.views, augmix=settings.augmix))
+
+    def _encoded(
+        self, image: bytes | None, query: _Query, *, job: Job
+    ) -> tuple[EncodedImage, bool]:
+        """Return an encoded image, and whether it was in memory."""
+        if image is None:
+            known = self.images.get(query.key(query.settings.image_id or ""))
+            if known is None:
+                raise Refusal("image_unknown", "This image is not in the server's memory.")
+            return known, True
+        check_image(image, self.limits)
+        decoded = open_image(image, name="The image", max_pixels=self.limits.max_pixels)
+        image_id = pixel_digest(decoded)
+        known = self.images.get(query.key(image_id))
+        if known is not None and (known.sheet is not None or query.rendered_for is not None):
+            return known, True
+        encoded = self._encode(decoded, image_id, query=query, job=job)
+        self.images.put(query.key(image_id), encoded, size=encoded.memory)
+        return encoded, False
+
+    def _encode(
+        self, image: Image.Image, image_id: str, *, query: _Query, job: Job
+    ) -> EncodedImage:
+        job.check()
+        predictor, sheet, address = query.predictor, None, None
+        rendered = predictor.render(
+            image,
+            methods=query.rendered_for,
+            seed=query.settings.seed,
+            progress=job.progress("views"),
+        )
+        features = predictor.features(rendered, progress=job.progress("features"))
+        if query.rendered_for is None:
+            sheet = _own_pages(contact_sheet(rendered.pixels, self.model.preprocessing))
+            address = f"/v1/thumbnails/{query.key(image_id)}"
+        info = ImageInfo(
+            id=image_id,
+            width=image.width,
+            height=image.height,
+            warning=predictor.ood_warning(image, features),
+            thumbnails=address,
+        )
+        values = _own_pages(features.float().cpu().numpy().tobytes())
+        return EncodedImage(info, values, tuple(features.shape), sheet)
+
+    def _prediction(
+        self, name: str, outcome: Outcome, *, query: _Query, info: ImageInfo
+    ) -> MethodPrediction:
+        settings, predictor = query.settings, query.predictor
+        prediction = predictor.prediction(outcome)
+        words = evidence = calibration = None
+        if "words" in settings.show and outcome.method.method.parameter == "context":
+            words = moved_words(self.model, predictor.prompts, context=outcome.context)
+        if "evidence" in settings.show:
+            evidence = []
+            # neither runs nor calibrations cover chosen views or out-of-distribution images
+            if not settings.dropped and info.warning is None:
+                setup = predictor.setup(outcome.method, outcome.lambda_, model=self.name)
+                cells = [cell for cell in self.evidence if cell.applies_to(setup)]
+                evidence = [cell.near(prediction.confidence) for cell in cells]
+                calibration = calibrated(
+                    self.calibrations, setup, outcome=outcome, classes=predictor.classes
+                )
+        return MethodPrediction(
+            **_distribution(prediction),
+            method=name,
+            title=method_title(prediction.method, outcome.lambda_),
+            lambda_=outcome.lambda_,
+            words=words,
+            evidence=evidence,
+            calibrated=calibration,
+        )
+
+    def _commands(self, settings: PredictSettings) -> dict[str, str]:
+        shell, python = predict_lines(
+            IMAGE_NAME,
+            settings.classes,
+            model=self.name,
+            methods=settings.methods,
+            settings=settings,
+            dropped=settings.dropped,
+        )
+        return {"shell": shell, "python": python}
+
+
+def _distribution(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "label": prediction.label,
+        "index": prediction.index,
+        "confidence": prediction.confidence,
+        "entropy": prediction.entropy,
+        "probabilities": prediction.probabilities.tolist(),
+    }
+
+
+def _views(predictor: Predictor, features: Tensor, *, kept: Sequence[int]) -> list[View]:
+    """Return the zero-shot prediction of every view (N, D), and which ones are tuned on."""
+    logits = predictor.view_logits(features)  # (N, C)
+    confident = {kept[k] for k in predictor.confident_views(logits[kept])}
+    views = []
+    for index, probabilities in enumerate(torch.softmax(logits, dim=-1)):
+        prediction = Prediction.read(probabilities, predictor.classes)
+        views.append(
+            View(
+                index=index,
+                label=prediction.label,
+                confidence=prediction.confidence,
+                entropy=prediction.entropy,
+                kept=index in confident,
+                dropped=index not in kept,
+            )
+        )
+    return views
+
+
+def moved_words(model: Clip, prompts: PromptSet, *, context: Tensor) -> list[Word]:
+    """Describe a tuned context (n, W) token by token, by distances between token embeddings.
+
+    After one step of AdamW every number has moved by about the learning rate, so all tokens have
+    moved equally far; only the direction differs.
+    """
+    table = model.require_text().token_embedding.weight.detach().float().cpu()  # (V, W)
+    before, after = prompts.context.float().cpu(), context.float().cpu()  # (n, W)
+    start, end = _distances(before, table), _distances(after, table)  # (n, V)
+    padded = prompts.padded(model.tokenizer.context_length)
+    tokens = padded.tokens[0, padded.context[0]].tolist()  # (n,) of the tuned words
+    end[range(len(tokens)), tokens] = torch.inf  # a token is not its own neighbour
+    return [
+        Word(
+            token=model.tokenizer.spell(token),
+            moved=float((after[row] - before[row]).norm()),
+            norm=float(before[row].norm()),
+            nearest=_smallest(end[row], model),
+            towards=_smallest(end[row] - start[row], model),
+        )
+        for row, token in enumerate(tokens)
+    ]
+
+
+def _distances(points: Tensor, table: Tensor) -> Tensor:
+    return torch.cdist(points, table, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _smallest(values: Tensor, model: Clip) -> list[str]:
+    """Return the tokens with the smallest values, of those that are whole characters."""
+    special = {model.tokenizer.start_id, model.tokenizer.end_id}
+    order = values.topk(10 * NEAREST_WORDS, largest=False).indices.tolist()
+    spelled = [model.tokenizer.spell(token) for token in order if token not in special]
+    return [text for text in spelled if "\ufffd" not in text][:NEAREST_WORDS]
