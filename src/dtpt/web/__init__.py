@@ -1,17 +1,16 @@
 """The playground: one page and a small HTTP service around one model.
 
-    limits.py       what a request may ask for, and reading its body within that
-    refusals.py     every error that a client can get, with its stable code
-    security.py     who may ask: host, origin, header, token; headers of every answer
-    worker.py       one thread that computes, a bounded queue, deadlines, cancelling
-    cache.py        what is kept between requests, bounded by memory
+    options.py      what the operator decides: address, files, limits
+    guard.py        who may send requests, limits of a request, every error with its stable code
+    queue.py        one thread that computes, a bounded queue, deadlines, cancellation
     schemas.py      the JSON that comes in and goes out
-    answering.py    a picture and settings in, answers out
-    words.py, thumbnails.py, evidence.py, commands.py, scoring.py, presets.py    its parts
+    playground.py   image and settings in, predictions out: a thin layer over `Predictor`
+    evidence.py     whether a confidence can be trusted: runs, calibrations, a CSV file
+    presets.py      class lists and drawings on offer, and the files of the page
     requests.py     from HTTP to settings, and back
-    app.py          the routes
-    server.py       the process: socket, signals, log
+    app.py          the routes;  telemetry.py: log lines and counters
+    server.py       the process: socket, signals, model
 
-Nothing outside this folder and `dtpt.cli` knows of it; `pip install "dtpt[serve]"` brings what it
-needs. Pictures and CSV files that people send stay in memory and are written nowhere.
+Nothing outside this folder and `dtpt.cli` imports it; `pip install "dtpt[serve]"` installs what it
+needs. Images and CSV files that clients send stay in memory and are never written to disk.
 """

@@ -1,111 +1,86 @@
-"""Evidence about a prediction: accuracy at similar confidence in stored runs, and calibrations.
+"""Whether a confidence can be trusted: stored runs, calibrations, and files of predictions.
 
-Both hold only for the same setup: model, method, λ, class list, prompt, views, tuning.
+Runs and calibrations count only for the same setup: model, method, λ, class list, prompt, views,
+tuning.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dtpt.calibration import Calibration, Setup
-from dtpt.metrics import binomial_interval
+from dtpt.metrics import (
+    METRICS,
+    Conventions,
+    Predictions,
+    binomial_interval,
+    calibrated_band,
+    calibration_verdict,
+    reliability_bins,
+    score,
+)
+from dtpt.metrics.prediction_files import parse_predictions
 from dtpt.runs import open_run
 from dtpt.runs.calibrate import setup_of
 from dtpt.tuning import Outcome
-from dtpt.web.schemas import Calibrated, Evidence
+from dtpt.web.schemas import Bin, Calibrated, Evidence, MetricValue, ScoreResponse
 
 NEAREST = 100  # predictions behind one piece of evidence
-LEAST = 30  # fewer say too little
-
-
-class EvidenceSource(Protocol):
-    """Something that knows how answers turned out."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """What it knows about, for people."""
-        ...
-
-    def about(self, setup: Setup, confidence: float) -> list[Evidence]:
-        """Return what is known about an answer; nothing if nothing fits."""
-        ...
+LEAST = 30  # with fewer the interval is too wide to be useful
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """The answers of one method on one data set of a run."""
+class CellEvidence:
+    """The predictions of one method on one data set of a run."""
 
     dataset: str
     setup: Setup
-    confidence: npt.NDArray[np.float64]
-    correct: npt.NDArray[np.bool_]
+    confidence: npt.NDArray[np.float64]  # (n,)
+    correct: npt.NDArray[np.bool_]  # (n,)
+
+    def applies_to(self, setup: Setup) -> bool:
+        """Return whether the setup is the same; the order of the classes does not matter."""
+        is_same = not _with_sorted_classes(self.setup).differences(_with_sorted_classes(setup))
+        return is_same and len(self.confidence) >= LEAST
+
+    def near(self, confidence: float) -> Evidence:
+        """Count correct ones among the predictions that are nearest in confidence."""
+        distance = np.abs(self.confidence - confidence)
+        nearest = np.argsort(distance, kind="stable")[:NEAREST]
+        confidences = self.confidence[nearest]
+        correct, count = int(self.correct[nearest].sum()), len(nearest)
+        low, high = binomial_interval(correct, count)
+        return Evidence(
+            dataset=self.dataset,
+            correct=correct,
+            count=count,
+            lowest_confidence=float(confidences.min()),
+            highest_confidence=float(confidences.max()),
+            mean_confidence=float(confidences.mean()),
+            low=low,
+            high=high,
+        )
 
 
-class RunEvidence:
-    """Evidence from one run; its rows are read once.
-
-    Of several seeds the first counts: the same picture seen twice is not two pieces of evidence.
-
-    Args:
-        path: folder or file of the run.
-
-    Raises:
-        RunError: there is no readable run.
-    """
-
-    def __init__(self, path: Path) -> None:
-        with open_run(path) as run:
-            first = [cell for cell in run.cells if cell.seed == run.spec.seeds[0]]
-            self._answers = [
-                _Answers(cell.dataset, setup_of(run, cell), rows.confidence, rows.correct)
-                for cell in first
-                for rows in (run.rows_of(cell),)
-            ]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The run's data sets."""
-        return tuple(dict.fromkeys(answers.dataset for answers in self._answers))
-
-    def about(self, setup: Setup, confidence: float) -> list[Evidence]:
-        """Return one statement per data set that was answered in the same way."""
-        return [
-            _near(answers, confidence)
-            for answers in self._answers
-            if len(answers.confidence) >= LEAST and _same(answers.setup, setup)
-        ]
-
-
-def _same(first: Setup, second: Setup) -> bool:
-    """Tell whether answers compare; the order of the classes does not matter."""
-    return not _by_name(first).differences(_by_name(second))
-
-
-def _by_name(setup: Setup) -> Setup:
+def _with_sorted_classes(setup: Setup) -> Setup:
     return setup.model_copy(update={"classes": tuple(sorted(setup.classes))})
 
 
-def _near(answers: _Answers, confidence: float) -> Evidence:
-    """Count the right ones among the answers that are nearest in confidence."""
-    distance = np.abs(answers.confidence - confidence)
-    chosen = np.argsort(distance, kind="stable")[:NEAREST]
-    confidences = answers.confidence[chosen]
-    right, count = int(answers.correct[chosen].sum()), len(chosen)
-    low, high = binomial_interval(right, count)
-    return Evidence(
-        source=answers.dataset,
-        right=right,
-        count=count,
-        least_confidence=float(confidences.min()),
-        most_confidence=float(confidences.max()),
-        mean_confidence=float(confidences.mean()),
-        low=low,
-        high=high,
-    )
+def read_evidence(path: Path) -> list[CellEvidence]:
+    """Read the rows of a run.
+
+    Of several seeds the first counts: two predictions of one image are not independent.
+    """
+    with open_run(path) as run:
+        return [
+            CellEvidence(cell.dataset, setup_of(run, cell), rows.confidence, rows.correct)
+            for cell in run.cells
+            if cell.seed == run.spec.seeds[0]
+            for rows in (run.rows_of(cell),)
+        ]
 
 
 def calibrated(
@@ -118,15 +93,62 @@ def calibrated(
         index = int(outcome.probabilities.argmax())
         applied = calibration.apply_one(outcome.logits, index=index)
         return Calibrated(
-            source=calibration.provenance.dataset,
-            images=calibration.provenance.images,
             confidence=applied.confidence,
             prediction_set=[classes[k] for k in applied.prediction_set],
             abstained=applied.abstained,
-            coverage=calibration.targets.coverage,
-            error=calibration.targets.error,
-            level=calibration.targets.confidence,
             threshold=calibration.fit.threshold,
+            targets=calibration.targets,
+            provenance=calibration.provenance,
             assumption=calibration.assumption,
         )
     return None
+
+
+def score_csv(data: bytes, *, bins: int) -> ScoreResponse:
+    r"""Score predictions: columns confidence and correct, or p0, p1, ... and label.
+
+    Raises:
+        MetricError: The message names line and column.
+
+    Example:
+        >>> scored = score_csv(b"confidence,correct\n0.9,true\n0.6,false\n", bins=10)
+        >>> scored.count, scored.metrics[0].key, scored.metrics[0].value
+        (2, 'accuracy', 0.5)
+    """
+    predictions = parse_predictions(data, name="The file")
+    conventions = Conventions(bins=bins)
+    return ScoreResponse(
+        count=len(predictions.confidence),
+        verdict=calibration_verdict(predictions, conventions),
+        metrics=[_metric(key, value) for key, value in score(predictions, conventions).items()],
+        bins=_bins(predictions, bins),
+    )
+
+
+def _metric(key: str, value: float) -> MetricValue:
+    metric = METRICS[key]
+    return MetricValue(
+        key=key,
+        heading=metric.heading,
+        value=value,
+        text=metric.text(value),
+        unit=metric.unit,
+        meaning=metric.meaning,
+    )
+
+
+def _bins(predictions: Predictions, bins: int) -> list[Bin]:
+    data = reliability_bins(predictions.confidence, predictions.correct, bins=bins)
+    band = calibrated_band(predictions.confidence, bins)
+    return [
+        Bin(
+            low=data.edges[k],
+            high=data.edges[k + 1],
+            count=int(data.count[k]),
+            confidence=data.mean_confidence[k],
+            accuracy=data.accuracy[k],
+            chance_low=band.low[k],
+            chance_high=band.high[k],
+        )
+        for k in np.flatnonzero(data.count)
+    ]

@@ -1,7 +1,11 @@
-"""Class lists and drawings that the page offers, so that nobody has to bring anything."""
+"""What comes with the package: class lists, example drawings, and the files of the page."""
 
 import io
 from functools import lru_cache
+from importlib import resources
+
+from fastapi import APIRouter, Response
+from starlette.concurrency import run_in_threadpool
 
 from dtpt.data.catalog import NAMED_SETS, catalog_entry, family_title
 from dtpt.data.dataset import prompt_name
@@ -13,55 +17,56 @@ from dtpt.data.openmoji import (
     is_installed,
     official_name,
 )
-from dtpt.web.refusals import Refusal
-from dtpt.web.schemas import ClassList, Example
+from dtpt.web.guard import Refusal
+from dtpt.web.schemas import ClassList, Error, Example
 
-# Code points of OpenMoji: answers that tuning changes, easy ones, and known mistakes of `pocket`.
-DRAWINGS = (
-    "1F98A",  # fox
-    "1F9CA",  # ice
-    "1F34C",  # banana
-    "1F6B2",  # bicycle
-    "1F996",  # T-Rex
-    "1F431",  # cat face
-    "1F3B8",  # guitar
-    "1F359",  # rice ball
-    "1F33B",  # sunflower
-    "1F336",  # hot pepper
-    "1F528",  # hammer
-    "26F5",  # sailboat
-    "1F60E",  # smiling face with sunglasses
-    "1FABC",  # jellyfish
-    "1F682",  # locomotive
-    "1F3C0",  # basketball
-)
+# Predictions that tuning changes, easy ones, and known errors of `pocket`.
+DRAWINGS = tuple(f"{ord(emoji):X}" for emoji in "🦊🧊🍌🚲🦖🐱🎸🍙🌻🌶🔨⛵😎🪼🚂🏀")
+MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+router = APIRouter()
 
 
 @lru_cache(maxsize=1)
 def class_lists() -> dict[str, tuple[ClassList, tuple[str, ...]]]:
-    """Return the lists by name: groups of emoji, then the named test sets, the paper's first."""
-    found = {}
+    """Return the lists by name: groups of emoji, then the named data sets, the paper's first."""
+    lists = {}
     for group in BENCHMARK_GROUPS if is_installed() else ():
-        name = f"openmoji/{group}"
-        names = tuple(official_name(code) for code in concept_groups()[group])
-        title = group.replace("-", " and ").capitalize()
-        found[name] = (_record(name, title, names=names, group="Emoji"), names)
+        name, title = f"openmoji/{group}", group.replace("-", " and ").capitalize()
+        classes = tuple(official_name(code) for code in concept_groups()[group])
+        entry = ClassList(name=name, title=title, group="Emoji", count=len(classes))
+        lists[name] = (entry, classes)
     for name in NAMED_SETS:
-        entry = catalog_entry(name)
-        names = tuple(prompt_name(raw) for raw in entry.classes)
-        found[name] = (
-            _record(name, entry.title, names=names, group=family_title(entry.family)),
-            names,
-        )
-    return found
+        known = catalog_entry(name)
+        classes = tuple(prompt_name(raw) for raw in known.classes)
+        group = family_title(known.family)
+        entry = ClassList(name=name, title=known.title, group=group, count=len(classes))
+        lists[name] = (entry, classes)
+    return lists
 
 
-def _record(name: str, title: str, *, names: tuple[str, ...], group: str) -> ClassList:
-    return ClassList(name=name, title=title, group=group, count=len(names))
+@router.get("/v1/classes")
+async def list_class_lists() -> list[ClassList]:
+    """List the class lists on offer."""
+    return [entry for entry, _ in class_lists().values()]
 
 
-def examples() -> list[Example]:
-    """Return the drawings that the page shows; none without the packages."""
+@router.get("/v1/classes/{name:path}", responses={404: {"model": Error}})
+async def list_classes(name: str) -> list[str]:
+    """Return the names of one class list."""
+    if name not in class_lists():
+        raise Refusal("not_found", "There is no such class list.")
+    return list(class_lists()[name][1])
+
+
+@router.get("/v1/examples")
+async def list_examples() -> list[Example]:
+    """List example drawings; none without the packages of the emoji benchmark."""
     if not is_installed():
         return []
     group_of = {code: group for group, codes in concept_groups().items() for code in codes}
@@ -71,18 +76,40 @@ def examples() -> list[Example]:
     ]
 
 
-@lru_cache(maxsize=256)
-def drawing(code: str, presentation: str = "plain", *, line: bool = False) -> bytes:
-    """Return a drawing as PNG: the very pixels of the benchmark.
+@router.get("/v1/examples/{code}", responses={404: {"model": Error}}, response_class=Response)
+async def render_example(code: str, *, presentation: str = "plain", line: bool = False) -> Response:
+    """Return a drawing as PNG, with the pixels of the benchmark."""
+    png = await run_in_threadpool(_drawing, code, presentation, line=line)
+    return Response(png, media_type="image/png")
 
-    Raises:
-        Refusal: there is no such drawing.
-    """
+
+@lru_cache(maxsize=256)
+def _drawing(code: str, presentation: str, *, line: bool) -> bytes:
     if not is_installed() or not any(code in codes for codes in concept_groups().values()):
         raise Refusal("not_found", "There is no such drawing.")
     if presentation not in PRESENTATIONS:
-        known = ", ".join(PRESENTATIONS)
-        raise Refusal("not_found", f"There is no such presentation; known are {known}.")
+        names = ", ".join(PRESENTATIONS)
+        raise Refusal("not_found", f"There is no such presentation; use one of {names}.")
     written = io.BytesIO()
     OpenMojiRef(code, presentation, line).open().save(written, "PNG")
     return written.getvalue()
+
+
+@lru_cache(maxsize=1)
+def page_files() -> dict[str, bytes]:
+    """Return the files of the page by name, read once: no path of a client reaches the disk."""
+    folder = resources.files("dtpt.web") / "static"
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    return Response(page_files()["index.html"], media_type=MEDIA_TYPES["html"])
+
+
+@router.get("/static/{name}", include_in_schema=False)
+async def page_file(name: str) -> Response:
+    content = page_files().get(name)
+    if content is None:
+        raise Refusal("not_found", "There is no such file.")
+    return Response(content, media_type=MEDIA_TYPES[name.rpartition(".")[2]])

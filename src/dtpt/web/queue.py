@@ -19,7 +19,7 @@ from typing import TypeVar
 from dtpt.web.guard import CLOSE, Refusal
 
 Result = TypeVar("Result")
-Listener = Callable[[str, int, int], None]  # stage ("views", "features", "methods"), done, total
+Step = dict[str, str | int]  # stage ("views", "features", "methods"), done, total
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class Job:
     """What the work knows about its request."""
 
     deadline: float  # on the clock of `time.monotonic`
-    listener: Listener | None = None  # called in the worker's thread
+    listener: Callable[[Step], None] | None = None  # called in the worker's thread
     cancelled: Event = field(default_factory=Event)  # set to end the work
 
     def check(self) -> None:
@@ -42,7 +42,7 @@ class Job:
 
         def report(done: int, total: int) -> None:
             if self.listener is not None:
-                self.listener(stage, done, total)
+                self.listener({"stage": stage, "done": done, "total": total})
             self.check()
 
         return report

@@ -1,8 +1,7 @@
-"""From HTTP to a question, and from its answer back to HTTP."""
+"""From HTTP to an image with settings, and from the result back to HTTP."""
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeVar
@@ -15,127 +14,88 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dtpt.errors import DtptError
-from dtpt.web.limits import Limits
-from dtpt.web.refusals import Refusal, refused
+from dtpt.web.guard import Refusal, as_refusal, content_type
+from dtpt.web.options import Limits
+from dtpt.web.queue import Job, Step
 from dtpt.web.schemas import PredictSettings
-from dtpt.web.worker import Job, Step
 
 Result = TypeVar("Result", bound=BaseModel)
 LINES = "application/x-ndjson"
-logger = logging.getLogger("dtpt.web")
 
 
 class _InMemoryParser(MultiPartParser):
-    """Starlette's parser without its temporary files: 0 means that memory has no limit of its own.
+    """Starlette's parser without its temporary files; the body is within its limit already."""
 
-    The body was read within the limits before.
-    """
-
-    spool_max_size = 0
+    spool_max_size = 0  # no limit of memory
 
 
-async def read_question(
-    body: bytes, content_type: str, *, limits: Limits
+async def read_predict_request(
+    body: bytes, headers: Headers, *, limits: Limits
 ) -> tuple[bytes | None, PredictSettings]:
-    """Return the picture (None if it is named by id) and the settings of a request.
-
-    Raises:
-        Refusal: the body is not what it says, or a setting makes no sense.
-    """
-    kind = content_type.partition(";")[0].strip().lower()
+    """Return the image (None if the settings name it by id) and the settings."""
+    kind = content_type(headers)
     if kind == "application/json":
         settings = read_settings(body)
-        if settings.picture_id is None:
-            raise Refusal("settings_invalid", "JSON without a picture needs a picture_id.")
+        if settings.image_id is None:
+            raise Refusal("settings_invalid", "image_id: is missing; JSON has no image.")
         return None, settings
     if kind != "multipart/form-data":
-        raise Refusal("body_unsupported", f"The content type {kind[:40]!r} is not understood.")
-    fields = await _fields(body, content_type, most=limits.body_bytes)
-    picture, written = fields.get("picture"), fields.get("settings")
-    if not picture or written is None:
-        raise Refusal("body_malformed", "The form needs the fields 'picture' and 'settings'.")
-    return picture, read_settings(written)
+        raise Refusal("body_unsupported", f"The content type {kind[:40]!r} is not supported.")
+    fields = await _form_fields(body, headers, most=limits.max_body_bytes)
+    image, settings_json = fields.get("image"), fields.get("settings")
+    if not image or settings_json is None:
+        raise Refusal("body_malformed", "The form needs the fields 'image' and 'settings'.")
+    return image, read_settings(settings_json)
 
 
-async def _fields(body: bytes, content_type: str, *, most: int) -> dict[str, bytes]:
+async def _form_fields(body: bytes, headers: Headers, *, most: int) -> dict[str, bytes]:
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 
-    headers = Headers({"content-type": content_type})
     parser = _InMemoryParser(headers, stream(), max_files=2, max_fields=2, max_part_size=most)
     try:
         form = await parser.parse()
     except (MultiPartException, FormParserError, ValueError, KeyError) as error:
         raise Refusal("body_malformed", f"The form cannot be read: {error}.") from None
-    found = {}
+    fields = {}
     for name, value in form.multi_items():
-        found[name] = await value.read() if isinstance(value, UploadFile) else value.encode()
+        fields[name] = await value.read() if isinstance(value, UploadFile) else value.encode()
     await form.close()
-    return found
+    return fields
 
 
 def read_settings(text: bytes) -> PredictSettings:
-    """Read settings from JSON.
-
-    Raises:
-        Refusal: the message names the first setting at fault.
-
-    Example:
-        >>> read_settings(b'{"classes": ["cat", "dog"], "seed": 7}').seed
-        7
-    """
+    """Read settings from JSON; a `Refusal` names the first invalid one."""
     try:
         return PredictSettings.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise Refusal("settings_invalid", f"{place}: {first['msg']}.") from None
+        raise as_refusal(error) from None
 
 
-def as_refusal(error: BaseException) -> Refusal:
-    """Return what a client is told about an exception; surprises go to the log."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, DtptError):
-        return refused(error)
-    logger.error("An answer failed.", exc_info=error)
-    return Refusal("internal", "The server failed while it computed this answer.")
-
-
-async def conclude(receive: Receive, future: "asyncio.Future[Result]", *, job: Job) -> Result:
-    """Wait for work until it is done, its time is over or its client is gone.
-
-    Raises:
-        Refusal: there is no answer.
-    """
-    watcher = asyncio.create_task(_watch(receive, job))
+async def result_of(receive: Receive, future: "asyncio.Future[Result]", *, job: Job) -> Result:
+    """Wait for a result; raise a `Refusal` when the work fails or its deadline passes."""
+    watcher = asyncio.create_task(_cancel_on_disconnect(receive, job))
     try:
         async with asyncio.timeout(job.deadline - time.monotonic()):
             return await asyncio.shield(future)
     except TimeoutError:
-        raise Refusal("deadline", "The answer took longer than the server allows.") from None
+        message = "The computation took longer than the server allows."
+        raise Refusal("deadline", message) from None
     except Exception as error:
         raise as_refusal(error) from error
     finally:
         watcher.cancel()
-        job.cancelled.set()  # if the work still runs, nobody waits for it
+        job.cancelled.set()  # ends work that still runs
 
 
-async def _watch(receive: Receive, job: Job) -> None:
-    """Cancel the work when the client goes away."""
+async def _cancel_on_disconnect(receive: Receive, job: Job) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     job.cancelled.set()
 
 
 class ProgressLines(StreamingResponse):
-    """A response of JSON lines: progress as it comes, then the answer or an error.
-
-    Args:
-        start: submits the work; its job reports here.
-        deadline: on the clock of `time.monotonic`.
-    """
+    """JSON lines: progress as it is made, then the result or an error; `start` submits the work."""
 
     def __init__(
         self, start: Callable[[Job], "asyncio.Future[Result]"], *, deadline: float
@@ -145,30 +105,28 @@ class ProgressLines(StreamingResponse):
         loop = asyncio.get_running_loop()
 
         def listen(step: Step) -> None:
-            line = {"progress": step._asdict()}
-            loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            loop.call_soon_threadsafe(self._lines.put_nowait, {"progress": step})
 
         self._job = Job(deadline, listen)
         self._future = start(self._job)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the lines."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        ending = asyncio.create_task(self._end(scope, receive))
+        ending = asyncio.create_task(self._add_last_line(scope, receive))
         line: Mapping[str, object] = {}
         try:
-            while not line.keys() & {"answer", "error"}:
+            while not line.keys() & {"result", "error"}:
                 line = await self._lines.get()
                 text = json.dumps(line, ensure_ascii=False) + "\n"
                 await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
         finally:
-            ending.cancel()  # ends the work if this response was broken off
+            ending.cancel()  # ends the work if the client has disconnected
         await send({"type": "http.response.body", "body": b""})
 
-    async def _end(self, scope: Scope, receive: Receive) -> None:
+    async def _add_last_line(self, scope: Scope, receive: Receive) -> None:
         try:
-            answer = await conclude(receive, self._future, job=self._job)
-            line: Mapping[str, object] = {"answer": answer.model_dump(mode="json", by_alias=True)}
+            result = await result_of(receive, self._future, job=self._job)
+            line: Mapping[str, object] = {"result": result.model_dump(mode="json", by_alias=True)}
         except Refusal as refusal:
             scope["refusal"] = refusal.code
             line = refusal.body()
@@ -176,5 +134,4 @@ class ProgressLines(StreamingResponse):
 
 
 def wants_lines(request: Request) -> bool:
-    """Tell whether the client asked for progress."""
     return LINES in request.headers.get("accept", "")

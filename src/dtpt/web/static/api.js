@@ -1,11 +1,11 @@
-/** Talking to the server: JSON, pictures, progress lines, and the token if it asks for one. */
+/** HTTP: JSON, images, progress lines, and the token if the server requires one. */
 
 import { byId } from "./dom.js";
 
 const HEADERS = { "X-Dtpt-Request": "1" };
-const KEPT = "dtpt-token";
+const TOKEN = "dtpt-token"; // in the session's storage
 
-/** What the server refuses, in its own words. */
+/** An error response of the server. */
 export class Refused extends Error {
   /** @param {{code: string, message: string, remedy: string}} problem */
   constructor(problem) {
@@ -15,13 +15,12 @@ export class Refused extends Error {
   }
 }
 
-/** Send a request; ask people for the token as long as the server wants one. */
+/** Send a request; show the token dialog until the server accepts the token. */
 async function send(path, options = {}) {
   for (;;) {
-    const token = sessionStorage.getItem(KEPT);
+    const token = sessionStorage.getItem(TOKEN);
     const authorization = token ? { Authorization: `Bearer ${token}` } : {};
-    const headers = { ...options.headers, ...authorization };
-    const response = await reach(path, { ...options, headers });
+    const response = await reach(path, { ...options, headers: { ...options.headers, ...authorization } });
     if (response.ok) return response;
     const problem = await explain(response);
     if (problem.code !== "token_missing") throw new Refused(problem);
@@ -36,8 +35,8 @@ async function reach(path, options) {
     if (error.name === "AbortError") throw error;
     throw new Refused({
       code: "unreachable",
-      message: "The server does not answer.",
-      remedy: "Look whether it still runs; start it again with: dtpt serve",
+      message: "The server does not respond.",
+      remedy: "Check that it is running; start it with: dtpt serve",
     });
   }
 }
@@ -46,7 +45,7 @@ async function explain(response) {
   try {
     return (await response.json()).error;
   } catch {
-    return { code: "internal", message: `The server answered ${response.status}.`, remedy: "Ask again." };
+    return { code: "internal", message: `The server responded with status ${response.status}.`, remedy: "Try again." };
   }
 }
 
@@ -55,7 +54,7 @@ function askToken() {
   const input = byId("token-value");
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
-      sessionStorage.setItem(KEPT, input.value);
+      sessionStorage.setItem(TOKEN, input.value);
       input.value = "";
       resolve();
     }, { once: true });
@@ -70,28 +69,28 @@ export const getJson = async (path) => (await send(path)).json();
 export const getBlob = async (path) => (await send(path)).blob();
 
 /**
- * Ask about a picture.
- * @param {Blob|null} picture null for one that `settings.picture_id` names
+ * Predict an image.
+ * @param {Blob|null} image null for the one that `settings.image_id` names
  * @param {Object} settings as in the OpenAPI document
- * @param {{signal: AbortSignal, progress: (step: {stage: string, done: number, total: number}) => void}} how
+ * @param {{signal: AbortSignal, progress: (step: {stage: string, done: number, total: number}) => void}} options
  */
-export async function predict(picture, settings, { signal, progress }) {
+export async function predict(image, settings, { signal, progress }) {
   const text = JSON.stringify(settings);
   const accept = { ...HEADERS, Accept: "application/x-ndjson" };
   let request = { headers: { ...accept, "Content-Type": "application/json" }, body: text };
-  if (picture) {
+  if (image) {
     const form = new FormData();
-    form.append("picture", picture, "picture");
+    form.append("image", image, "image");
     form.append("settings", text);
     request = { headers: accept, body: form };
   }
   const response = await send("/v1/predict", { method: "POST", signal, ...request });
   for await (const line of lines(response)) {
     if (line.error) throw new Refused(line.error);
-    if (line.answer) return line.answer;
+    if (line.result) return line.result;
     progress(line.progress);
   }
-  throw new Refused({ code: "internal", message: "The server broke off.", remedy: "Ask again." });
+  throw new Refused({ code: "internal", message: "The connection was closed early.", remedy: "Try again." });
 }
 
 async function* lines(response) {

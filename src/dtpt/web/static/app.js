@@ -1,74 +1,74 @@
-/** Starts the page: asks the server what it has, mounts the parts, takes over the address. */
+/** Starts the page: reads what the server offers, mounts the parts, restores the address. */
 
-import { mountAdvanced } from "./advanced.js";
-import { mountAnswers } from "./answers.js";
 import { getJson, Refused } from "./api.js";
-import { mountAsking } from "./asking.js";
-import { mountJumps, mountTabs, mountTheme } from "./chrome.js";
 import { mountClasses } from "./classes.js";
 import { mountCommands } from "./commands.js";
 import { byId, h } from "./dom.js";
 import { mountEvidence } from "./evidence.js";
+import { mountImage } from "./image.js";
+import { mountJumps, mountTabs, mountTheme } from "./layout.js";
 import { mountMethods } from "./methods.js";
-import { mountPicture } from "./picture.js";
+import { mountPredictions } from "./predictions.js";
+import { mountQuery } from "./query.js";
 import { mountScore } from "./score.js";
+import { mountSettings } from "./settings.js";
 import { defaults, fromAddress, makeStore } from "./store.js";
 import { mountViews } from "./views.js";
 import { mountWords } from "./words.js";
 
-const FIRST = ["zero-shot", "tpt", "c-tpt", "d-tpt"]; // what answers before anybody chooses
+const FIRST = ["zero-shot", "tpt", "c-tpt", "d-tpt"]; // selected at the start
 
 async function start() {
   mountJumps();
   mountTabs();
   mountTheme();
-  byId("ask").addEventListener("submit", (event) => event.preventDefault());
-  const about = await getJson("/v1/models");
+  byId("inputs").addEventListener("submit", (event) => event.preventDefault());
+  const info = await getJson("/v1/models");
   const [methods, lists, examples] = await Promise.all(["methods", "classes", "examples"].map((name) => getJson(`/v1/${name}`)));
-  const server = { ...about, model: about.models[0], methods, lists, examples };
+  const server = { ...info, model: info.models[0], methods, lists, examples };
   describe(server.model);
   const store = makeStore(defaults());
-  mountAnswers(store, server);
+  mountPredictions(store, server);
   mountEvidence(store, server);
   mountViews(store);
   mountWords(store);
   mountCommands(store);
   mountMethods(store, server);
-  mountAdvanced(store, server);
+  mountSettings(store, server);
   server.takeList = mountClasses(store, server).takeList;
-  const picture = mountPicture(store, server);
-  mountAsking(store);
+  const image = mountImage(store, server);
+  mountQuery(store);
   mountScore(server);
-  await restore(store, server, picture);
+  await restore(store, server, image);
 }
 
 function describe(model) {
   const millions = (model.parameters / 1e6).toFixed(model.parameters < 1e7 ? 1 : 0);
   const note = model.embedded
-    ? " It is small, comes with the package and knows drawings of emoji; it has never seen a photograph."
+    ? " This small model comes with the package. It was trained on drawings of emoji, not on photographs."
     : "";
-  byId("model").replaceChildren("This server runs ", h("strong", {}, model.name), ` (${millions} million weights, on ${model.device}).`, note);
+  byId("model").replaceChildren("Model: ", h("strong", {}, model.name), ` (${millions} million parameters, on ${model.device}).`, note);
 }
 
-/** Take over what the address says; fill the rest so that there is something to see at once. */
-async function restore(store, server, picture) {
+/** Take the settings from the address, and defaults for the rest, so that there is a result at once. */
+async function restore(store, server, image) {
   const { list, drawing, ...given } = fromAddress(location.hash);
   const known = new Map(server.methods.map((method) => [method.name, method]));
   const wanted = given.methods ?? FIRST.map((name) => ({ name, lambda: null }));
   const methods = wanted.filter(({ name }) => known.has(name))
     .map(({ name, lambda }) => ({ name, lambda: known.get(name).sweep.length ? lambda ?? known.get(name).lambdas["fine-grained"] : null }));
-  const views = Math.min(given.views || 64, server.limits.views);
+  const views = Math.min(given.views || 64, server.limits.max_views);
   store.set({ ...given, views, methods, own: Boolean(given.classes?.length) });
-  const example = server.examples.find((one) => one.id === drawing) ?? server.examples[0];
-  if (list && server.lists.some((one) => one.name === list)) {
+  const example = server.examples.find(({ id }) => id === drawing) ?? server.examples[0];
+  if (list && server.lists.some(({ name }) => name === list)) {
     await server.takeList(list);
     store.set({ own: true });
   }
-  if (example && (server.model.embedded || drawing)) await picture.takeExample(example);
+  if (example && (server.model.embedded || drawing)) await image.takeExample(example);
 }
 
 start().catch((error) => {
-  const words = error instanceof Refused ? `${error.message} ${error.remedy}` : "The page could not start. Reload it.";
-  byId("problem").replaceChildren(h("p", { class: "note bad", role: "alert" }, words));
+  const text = error instanceof Refused ? `${error.message} ${error.remedy}` : "The page could not start. Reload it.";
+  byId("problem").replaceChildren(h("p", { class: "note bad", role: "alert" }, text));
   if (!(error instanceof Refused)) throw error;
 });

@@ -1,4 +1,4 @@
-/** The classes: chips that can be added, removed, pasted, or taken over from a list. */
+/** The classes: chips that can be added, removed, pasted, or loaded from a list. */
 
 import { getJson } from "./api.js";
 import { byId, h } from "./dom.js";
@@ -29,7 +29,7 @@ export function mountClasses(store, server) {
     },
   });
   const select = h("select", { id: "list", onchange: () => takeList(select.value) },
-    h("option", { value: "" }, "Take over a list …"), ...grouped(server.lists));
+    h("option", { value: "" }, "Load a class list …"), ...grouped(server.lists));
   const clear = h("button", { type: "button", class: "quiet", onclick: () => put([], "") }, "Remove all");
   let all = false;
 
@@ -38,7 +38,7 @@ export function mountClasses(store, server) {
       h("label", { class: "visually-hidden", for: "new-class" }, "New class"), input,
       h("button", { type: "button", onclick: () => add(input.value) }, "Add")),
     h("div", { class: "row" },
-      h("label", { class: "visually-hidden", for: "list" }, "Take over a list"), select, clear));
+      h("label", { class: "visually-hidden", for: "list" }, "Load a class list"), select, clear));
 
   function put(classes, list, expand = false) {
     all = expand;
@@ -46,14 +46,13 @@ export function mountClasses(store, server) {
   }
 
   function add(text) {
-    const known = new Set(store.get().classes);
-    const names = text.split(/[\n,;]/).map((name) => name.trim()).filter(Boolean);
-    for (const name of names) known.add(name);
-    const room = server.limits.classes;
-    problem.hidden = known.size <= room;
-    problem.textContent = `At most ${room} classes; ${known.size - room} were left out.`;
+    const names = new Set(store.get().classes);
+    for (const name of text.split(/[\n,;]/).map((part) => part.trim()).filter(Boolean)) names.add(name);
+    const most = server.limits.max_classes;
+    problem.hidden = names.size <= most;
+    problem.textContent = `At most ${most} classes; ${names.size - most} were left out.`;
     input.value = "";
-    put([...known].slice(0, room), "", true);
+    put([...names].slice(0, most), "", true);
   }
 
   async function takeList(name) {
@@ -65,10 +64,10 @@ export function mountClasses(store, server) {
 
   function remove(name) {
     const { classes } = store.get();
-    const place = classes.indexOf(name);
-    put(classes.filter((one) => one !== name), "");
+    const index = classes.indexOf(name);
+    put(classes.filter((other) => other !== name), "");
     const buttons = chips.querySelectorAll("button.remove");
-    (buttons[Math.min(place, buttons.length - 1)] ?? input).focus();
+    (buttons[Math.min(index, buttons.length - 1)] ?? input).focus();
   }
 
   store.on(["classes", "list"], ({ classes, list }) => {
@@ -82,7 +81,7 @@ export function mountClasses(store, server) {
         onclick: () => { all = true; store.set({ classes: [...classes] }); },
       }, more)));
     }
-    count.textContent = classes.length === 1 ? "1 class; give at least two." : `${classes.length} classes`;
+    count.textContent = classes.length === 1 ? "1 class; add at least one more." : `${classes.length} classes`;
     select.value = list;
     clear.hidden = classes.length === 0;
   });

@@ -4,14 +4,14 @@ import { byId, h } from "./dom.js";
 
 /** @param {ReturnType<import("./store.js").makeStore>} store */
 export function mountCommands(store) {
-  store.on(["answer"], ({ answer, picture }) => {
-    byId("box-commands").hidden = !answer;
-    if (!answer) return;
+  store.on(["result"], ({ result, image }) => {
+    byId("box-commands").hidden = !result;
+    if (!result) return;
     byId("commands").replaceChildren(
-      h("p", { class: "hint" }, "With ", picture.example
-        ? h("a", { href: picture.url, download: "picture.png" }, "the drawing saved as picture.png")
-        : "your picture saved as picture.png", ":"),
-      block("Command line", answer.commands.shell), block("Python", answer.commands.python));
+      h("p", { class: "hint" }, "With ", image.example
+        ? h("a", { href: image.url, download: "image.png" }, "the drawing saved as image.png")
+        : "your image saved as image.png", ":"),
+      block("Command line", result.commands.shell), block("Python", result.commands.python));
   });
 }
 

@@ -1,4 +1,4 @@
-/** Small helpers to build the page: elements, drawings, numbers in words. */
+/** Building blocks of the page: elements, figures, formatted numbers. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,7 +14,7 @@ export function h(tag, attributes = {}, ...children) {
 }
 
 /**
- * Make an element of a drawing; see `h`.
+ * Make an SVG element; see `h`.
  * @returns {SVGElement}
  */
 export function s(tag, attributes = {}, ...children) {
@@ -37,7 +37,7 @@ function fill(element, attributes, children) {
 /** @param {string} id @returns {HTMLElement} */
 export const byId = (id) => document.getElementById(id);
 
-/** A fraction as percent: 0.1234 is "12.3 %"; tiny and almost-one values keep their meaning. */
+/** A fraction as percent: 0.1234 is "12.3 %"; tiny values do not become 0, nor large ones 100. */
 export function percent(value, digits = 1) {
   const text = (100 * value).toFixed(digits);
   if (value > 0 && Number(text) === 0) return `< ${(10 ** -digits).toFixed(digits)}\u00a0%`;
@@ -53,16 +53,16 @@ export function points(difference) {
 
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
-/** A weight, briefly: 100000 is "10⁵", 250000 is "2.5·10⁵". */
-export function weight(value) {
+/** A short number: 100000 is "10⁵", 250000 is "2.5·10⁵". */
+export function power(value) {
   if (value < 1000) return String(Number(value.toPrecision(3)));
   const exponent = Math.floor(Math.log10(value) + 1e-9);
   const mantissa = Number((value / 10 ** exponent).toPrecision(2));
-  const power = `10${[...String(exponent)].map((digit) => SUPERSCRIPT[digit]).join("")}`;
-  return mantissa === 1 ? power : `${mantissa}·${power}`;
+  const ten = `10${[...String(exponent)].map((digit) => SUPERSCRIPT[digit]).join("")}`;
+  return mantissa === 1 ? ten : `${mantissa}·${ten}`;
 }
 
-/** Call a function once things are quiet for some milliseconds. */
+/** Call a function after some milliseconds without another call. */
 export function debounced(call, milliseconds) {
   let timer = 0;
   return (...values) => {

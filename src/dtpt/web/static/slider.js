@@ -1,13 +1,13 @@
-/** Sliders for λ, the weight of a method's brake; all of them show the same store. */
+/** Sliders for λ, the strength of a method's regulariser; all of them show the same store. */
 
-import { debounced, h, weight } from "./dom.js";
+import { debounced, h, power } from "./dom.js";
 import { nameOf } from "./store.js";
 
 const STEPS = 60; // positions of a slider
-const PAUSE = 120; // milliseconds without a move before the question is asked
+const PAUSE = 120; // milliseconds without a move before a request is sent
 
 /**
- * A slider over powers of ten, from a tenth of a method's usual weights to ten times them.
+ * A slider over powers of ten, from a tenth of a method's usual λ to ten times them.
  * @param {ReturnType<import("./store.js").makeStore>} store
  * @param {Object} method one with a sweep
  * @param {string} id of the input
@@ -15,14 +15,14 @@ const PAUSE = 120; // milliseconds without a move before the question is asked
 export function makeSlider(store, method, id) {
   const low = Math.log10(Math.min(...method.sweep)) - 1;
   const high = Math.log10(Math.max(...method.sweep)) + 1;
-  const toLambda = (place) => Number((10 ** (low + ((high - low) * place) / STEPS)).toPrecision(2));
-  const toPlace = (lambda) => Math.round(((Math.log10(lambda) - low) / (high - low)) * STEPS);
+  const toLambda = (position) => Number((10 ** (low + ((high - low) * position) / STEPS)).toPrecision(2));
+  const toPosition = (lambda) => Math.round(((Math.log10(lambda) - low) / (high - low)) * STEPS);
   const usual = method.lambdas["fine-grained"];
   const output = h("output", { for: id });
   const input = h("input", {
     type: "range", id, min: 0, max: STEPS, step: 1, "aria-label": `λ of ${method.title}`,
     oninput: () => {
-      const lambda = toPlace(usual) === Number(input.value) ? usual : toLambda(Number(input.value));
+      const lambda = toPosition(usual) === Number(input.value) ? usual : toLambda(Number(input.value));
       describe(lambda);
       change(lambda);
     },
@@ -34,12 +34,12 @@ export function makeSlider(store, method, id) {
   }, PAUSE);
 
   function describe(lambda) {
-    output.textContent = `λ = ${weight(lambda)}${lambda === usual ? " (authors’)" : ""}`;
+    output.textContent = `λ = ${power(lambda)}${lambda === usual ? " (default)" : ""}`;
     input.setAttribute("aria-valuetext", `λ = ${lambda}`);
   }
 
   function put(lambda) {
-    if (document.activeElement !== input || toLambda(Number(input.value)) !== lambda) input.value = toPlace(lambda);
+    if (document.activeElement !== input || toLambda(Number(input.value)) !== lambda) input.value = toPosition(lambda);
     describe(lambda);
   }
 
@@ -47,20 +47,20 @@ export function makeSlider(store, method, id) {
 }
 
 /**
- * The slider of the method whose details are shown, beside its answer.
+ * The slider of the method whose details are shown, beside its prediction.
  * @param {ReturnType<import("./store.js").makeStore>} store
  * @param {HTMLElement} root
  * @param {Object[]} methods that have a λ
  */
-export function mountWeight(store, root, methods) {
-  const sliders = new Map(methods.map((method) => [method.name, makeSlider(store, method, `weight-${method.name}`)]));
-  store.on(["answer", "chosen", "methods"], ({ answer, chosen, methods: asked }) => {
-    const name = answer?.answers.some((one) => nameOf(one.method) === chosen) ? chosen : "";
+export function mountLambda(store, root, methods) {
+  const sliders = new Map(methods.map((method) => [method.name, makeSlider(store, method, `shown-lambda-${method.name}`)]));
+  store.on(["result", "selected", "methods"], ({ result, selected, methods: active }) => {
+    const name = result?.predictions.some(({ method }) => nameOf(method) === selected) ? selected : "";
     const slider = sliders.get(name);
-    const lambda = asked.find((one) => one.name === name)?.lambda;
+    const lambda = active.find((method) => method.name === name)?.lambda;
     root.hidden = !slider || !lambda;
     if (root.hidden) return;
     slider.put(lambda);
-    if (!root.contains(slider.element)) root.replaceChildren(h("span", { class: "soft" }, "Its brake, weaker to stronger"), slider.element);
+    if (!root.contains(slider.element)) root.replaceChildren(h("span", { class: "soft" }, "Regulariser, weak to strong"), slider.element);
   });
 }

@@ -1,4 +1,4 @@
-/** What the page knows, and who wants to hear of changes. */
+/** The state of the page, and its listeners. */
 
 /**
  * @param {Object<string, any>} initial
@@ -14,7 +14,7 @@ export function makeStore(initial) {
       const changed = Object.keys(change).filter((name) => state[name] !== change[name]);
       if (!changed.length) return;
       state = { ...state, ...change };
-      for (const { names, call } of listeners) if (names.some((n) => changed.includes(n))) call(state);
+      for (const { names, call } of listeners) if (names.some((name) => changed.includes(name))) call(state);
     },
     on(names, call) {
       listeners.push({ names, call });
@@ -22,15 +22,15 @@ export function makeStore(initial) {
   };
 }
 
-/** Settings whose change makes a new question. */
-export const ASKED = ["picture", "classes", "methods", "template", "views", "seed", "augmix", "dropped"];
+/** Settings whose change needs a new prediction. */
+export const INPUTS = ["image", "classes", "methods", "template", "views", "seed", "augmix", "dropped"];
 
 export const TEMPLATE = "a photo of a {}.";
 
-/** @returns what the settings are before anybody touches them */
+/** @returns the state at the start */
 export function defaults() {
   return {
-    picture: null, // {blob, url, name, example}
+    image: null, // {blob, url, name, example}
     classes: [],
     list: "", // name of the class list that `classes` is, if it is one
     methods: [], // {name, lambda}
@@ -39,57 +39,55 @@ export function defaults() {
     seed: 0,
     augmix: true,
     dropped: [],
-    chosen: "", // name of the method whose details are shown
-    answer: null,
+    selected: "", // name of the method whose details are shown
+    result: null, // the server's response
   };
 }
 
 /**
- * Write the settings into the fragment of the address, which is never sent anywhere.
- * The picture is not part of it, except for the name of one of the server's own drawings.
+ * Write the settings into the fragment of the address, which browsers do not send.
+ * The image is not part of it, except for the id of an example drawing.
  */
 export function toAddress(state) {
-  const words = new URLSearchParams();
-  if (state.list) words.set("list", state.list);
-  else for (const name of state.classes) words.append("class", name);
-  for (const { name, lambda } of state.methods) words.append("method", lambda ? `${name}@${lambda}` : name);
-  if (state.template !== TEMPLATE) words.set("template", state.template);
-  if (state.views !== 64) words.set("views", state.views);
-  if (state.seed !== 0) words.set("seed", state.seed);
-  if (!state.augmix) words.set("augmix", "no");
-  if (state.picture?.example) words.set("drawing", state.picture.example);
-  history.replaceState(null, "", `#${words}`);
+  const fields = new URLSearchParams();
+  if (state.list) fields.set("list", state.list);
+  else for (const name of state.classes) fields.append("class", name);
+  for (const { name, lambda } of state.methods) fields.append("method", lambda ? `${name}@${lambda}` : name);
+  if (state.template !== TEMPLATE) fields.set("template", state.template);
+  if (state.views !== 64) fields.set("views", state.views);
+  if (state.seed !== 0) fields.set("seed", state.seed);
+  if (!state.augmix) fields.set("augmix", "no");
+  if (state.image?.example) fields.set("drawing", state.image.example);
+  history.replaceState(null, "", `#${fields}`);
 }
 
-/** Read the settings that an address carries; what is missing or odd is left out. */
+/** Read the settings of an address; missing and invalid ones are left out. */
 export function fromAddress(fragment) {
-  const words = new URLSearchParams(fragment.replace(/^#/, ""));
-  const found = {};
-  if (words.has("list")) found.list = words.get("list");
-  if (words.has("class")) found.classes = words.getAll("class");
-  if (words.has("method")) found.methods = words.getAll("method").map(readMethod);
-  if (words.has("template")) found.template = words.get("template");
+  const fields = new URLSearchParams(fragment.replace(/^#/, ""));
+  const settings = {};
+  for (const name of ["list", "template", "drawing"]) if (fields.has(name)) settings[name] = fields.get(name);
+  if (fields.has("class")) settings.classes = fields.getAll("class");
+  if (fields.has("method")) settings.methods = fields.getAll("method").map(readMethod);
   for (const name of ["views", "seed"]) {
-    const number = Number.parseInt(words.get(name) ?? "", 10);
-    if (Number.isSafeInteger(number) && number >= 0) found[name] = number;
+    const number = Number.parseInt(fields.get(name) ?? "", 10);
+    if (Number.isSafeInteger(number) && number >= 0) settings[name] = number;
   }
-  if (words.get("augmix") === "no") found.augmix = false;
-  if (words.has("drawing")) found.drawing = words.get("drawing");
-  return found;
+  if (fields.get("augmix") === "no") settings.augmix = false;
+  return settings;
 }
 
 /** @param {string} text such as "d-tpt@100000" */
-export function readMethod(text) {
-  const [name, written] = text.split("@");
-  const lambda = Number.parseFloat(written);
+function readMethod(text) {
+  const [name, number] = text.split("@");
+  const lambda = Number.parseFloat(number);
   return { name, lambda: Number.isFinite(lambda) && lambda > 0 ? lambda : null };
 }
 
-/** The plain name of a method as an answer has it: "d-tpt@100000" is d-tpt. */
-export const nameOf = (text) => text.split("@")[0];
+/** The name of a method without its λ: "d-tpt@100000" is d-tpt. */
+export const nameOf = (label) => label.split("@")[0];
 
-/** The answer whose details are shown: the chosen method's, or else the last. */
-export const shownAnswer = ({ answer, chosen }) => answer.answers.find((one) => nameOf(one.method) === chosen) ?? answer.answers.at(-1);
+/** The prediction whose details are shown: the selected method's, or else the last. */
+export const shownPrediction = ({ result, selected }) => result.predictions.find(({ method }) => nameOf(method) === selected) ?? result.predictions.at(-1);
 
-/** How a method of the store is written for the server. */
-export const written = ({ name, lambda }) => (lambda === null ? name : `${name}@${lambda}`);
+/** The label of a method for the server. */
+export const labelOf = ({ name, lambda }) => (lambda === null ? name : `${name}@${lambda}`);

@@ -1,4 +1,4 @@
-/** The views as thumbnails, most decided first; one can be left out and the question asked again. */
+/** The views as thumbnails, lowest entropy first; one can be left out and the prediction repeated. */
 
 import { getBlob } from "./api.js";
 import { byId, h, percent } from "./dom.js";
@@ -10,11 +10,11 @@ export function mountViews(store) {
   let sheet = { address: "", url: "" };
   let focused = 0;
 
-  store.on(["answer"], async ({ answer }) => {
-    byId("box-views").hidden = !answer;
-    if (!answer) return;
-    await load(answer.picture.thumbnails);
-    if (store.get().answer === answer) draw(answer);
+  store.on(["result"], async ({ result }) => {
+    byId("box-views").hidden = !result;
+    if (!result) return;
+    await load(result.image.thumbnails);
+    if (store.get().result === result) draw(result);
   });
 
   async function load(address) {
@@ -24,38 +24,38 @@ export function mountViews(store) {
     sheet = { address, url: blob ? URL.createObjectURL(blob) : "" };
   }
 
-  function draw(answer) {
-    const views = answer.views.toSorted((a, b) => a.entropy - b.entropy);
+  function draw(result) {
+    const views = result.views.toSorted((a, b) => a.entropy - b.entropy);
     const kept = views.filter((view) => view.kept).length;
-    const framed = kept === 1 ? "framed one" : `${kept} framed ones`;
     const { dropped } = store.get();
-    const grid = h("div", { class: "views", role: "group", "aria-label": "Views, the most decided first; arrow keys move, Enter leaves one out", onkeydown: arrows },
-      ...views.map((view) => thumbnail(view, answer.views.length)));
-    const had = byId("views").contains(document.activeElement);
+    const grid = h("div", { class: "views", role: "group", "aria-label": "Views, lowest entropy first; arrow keys move, Enter leaves one out", onkeydown: arrows },
+      ...views.map((view) => thumbnail(view, views.length)));
+    const hadFocus = byId("views").contains(document.activeElement);
     byId("views").replaceChildren(
-      h("p", { class: "hint" }, "A ", h("em", {}, "view"), ` is a random crop. Sorted by `, h("em", {}, "entropy"),
-        `, which says how undecided the model is about it (0: not at all). Prompt tuning uses the ${framed}. Press a view to leave it out.`),
+      h("p", { class: "hint" }, "A ", h("em", {}, "view"), " is a random crop of the image. Views are sorted by the ", h("em", {}, "entropy"),
+        ` of their zero-shot prediction: the lower, the more confident. Prompt tuning uses the ${kept === 1 ? "framed view" : `${kept} framed views`}. Click a view to leave it out.`),
       grid,
       h("p", { class: "row between" },
-        h("span", { class: "soft" }, dropped.length ? `${dropped.length} left out` : `${views.length} views`),
-        dropped.length ? h("button", { type: "button", class: "quiet", onclick: () => store.set({ dropped: [] }) }, "Take all back") : null));
+        h("span", { class: "soft" }, dropped.length ? `${dropped.length} of ${views.length} views left out` : `${views.length} views`),
+        dropped.length ? h("button", { type: "button", class: "quiet", onclick: () => store.set({ dropped: [] }) }, "Use all views") : null));
     const target = grid.querySelector(`[data-view="${focused}"]`) ?? grid.firstElementChild;
     target.tabIndex = 0;
-    if (had) target.focus();
+    if (hadFocus) target.focus();
   }
 
-  function thumbnail(view, count) {
-    const states = [view.index === 0 ? "original" : "", view.kept ? "kept" : "", view.dropped ? "dropped" : ""];
-    const words = `${view.index === 0 ? "The original" : `View ${view.index}`}: ${view.label}, ${percent(view.confidence)}, `
-      + `entropy ${view.entropy.toFixed(2)}${view.kept ? ", tuned on" : ""}${view.dropped ? ", left out" : ""}`;
+  function thumbnail({ index, label, confidence, entropy, kept, dropped }, count) {
+    const original = index === 0;
+    const states = [original ? "original" : "", kept ? "kept" : "", dropped ? "dropped" : ""];
+    const text = `${original ? "The original" : `View ${index}`}: ${label}, ${percent(confidence)}, `
+      + `entropy ${entropy.toFixed(2)}${kept ? ", used for tuning" : ""}${dropped ? ", left out" : ""}`;
     return h("button", {
-      type: "button", class: `view ${states.join(" ")}`, "data-view": view.index, tabindex: -1, title: words,
-      "aria-label": words, "aria-pressed": view.index === 0 ? null : view.dropped, "aria-disabled": view.index === 0 ? true : null,
-      style: sheet.url ? place(view.index, count) : {}, onclick: (event) => toggle(view, event.currentTarget),
-    }, view.index === 0 ? h("span", { class: "mark" }, "original") : null);
+      type: "button", class: `view ${states.join(" ")}`, "data-view": index, tabindex: -1, title: text,
+      "aria-label": text, "aria-pressed": original ? null : dropped, "aria-disabled": original ? true : null,
+      style: sheet.url ? background(index, count) : {}, onclick: (event) => toggle(index, event.currentTarget),
+    }, original ? h("span", { class: "mark" }, "original") : null);
   }
 
-  function place(index, count) {
+  function background(index, count) {
     const rows = Math.ceil(count / COLUMNS);
     return {
       "background-image": `url("${sheet.url}")`,
@@ -64,14 +64,14 @@ export function mountViews(store) {
     };
   }
 
-  function toggle(view, button) {
-    focused = view.index;
-    if (view.index === 0) return;
+  function toggle(index, button) {
+    focused = index;
+    if (index === 0) return;
     const { dropped } = store.get();
-    const back = dropped.includes(view.index);
-    button.classList.toggle("dropped", !back); // at once; the answer draws all of them anew
-    button.setAttribute("aria-pressed", !back);
-    store.set({ dropped: back ? dropped.filter((one) => one !== view.index) : [...dropped, view.index] });
+    const restored = dropped.includes(index);
+    button.classList.toggle("dropped", !restored); // at once; the result draws all of them again
+    button.setAttribute("aria-pressed", !restored);
+    store.set({ dropped: restored ? dropped.filter((view) => view !== index) : [...dropped, index] });
   }
 
   function arrows(event) {

@@ -1,0 +1,74 @@
+"""The options of `dtpt serve`. No torch and no web framework, so that `--help` is fast."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from dtpt.options import Listed, LoadOptions, Options
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Limits(Options):
+    """Bounds of a request, and of the memory and time that the server spends on requests."""
+
+    max_body_bytes: Annotated[Count, Field(description="Size of a request's body.")] = 10_000_000
+    body_seconds: Annotated[float, Field(description="Time in which a body must arrive.")] = 20.0
+    header_seconds: Annotated[float, Field(description="Time in which headers must arrive.")] = 10.0
+    max_pixels: Annotated[Count, Field(description="Pixels of an image.")] = 40_000_000
+    max_classes: Annotated[Count, Field(description="Class names.")] = 1000
+    max_characters: Annotated[Count, Field(description="Length of a name or template.")] = 200
+    max_methods: Annotated[Count, Field(description="Methods.")] = 12
+    max_views: Annotated[Count, Field(description="Views.")] = 64
+    max_steps: Annotated[Count, Field(description="Optimiser steps.")] = 10
+    max_bins: Annotated[Count, Field(description="Bins of a reliability diagram.")] = 100
+    waiting: Annotated[
+        int, Field(ge=0, le=1000, description="Requests that may wait; more get 503.")
+    ] = 8
+    deadline: Annotated[
+        float, Field(gt=0, le=86_400, description="Seconds that a request may take.")
+    ] = 120.0
+    cache_mb: Annotated[int, Field(ge=0, description="Memory for features of images.")] = 256
+
+
+class ServeOptions(LoadOptions, Limits):
+    """The options of `dtpt serve`, with their defaults."""
+
+    host: Annotated[
+        str, Field(description="Address to listen on; any but this machine's needs a token.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535, description="0 takes a free one.")] = 8765
+    token: Annotated[str | None, Field(description="Token that clients must send.")] = None
+    allow_host: Annotated[
+        tuple[str, ...],
+        Listed,
+        Field(description="Further Host names, such as dtpt.example.org behind a proxy."),
+    ] = ()
+    evidence: Annotated[
+        tuple[Path, ...],
+        Field(description="Runs that show how often such predictions were correct."),
+    ] = ()
+    calibration: Annotated[
+        tuple[Path, ...],
+        Field(description="Files of `dtpt calibrate`: calibrated confidence, sets, abstention."),
+    ] = ()
+    threads: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="torch threads; torch decides when not given."),
+    ] = None
+    open_: Annotated[bool, Field(alias="open", description="Open a browser.")] = False
+    quiet: Annotated[bool, Field(description="Print no log line per request.")] = False
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**self.model_dump(include=set(Limits.model_fields)))
+
+
+FLAGS = (
+    *LoadOptions.model_fields,
+    *ServeOptions.__annotations__,
+    "waiting",
+    "deadline",
+    "cache_mb",
+)
