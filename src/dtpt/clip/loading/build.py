@@ -83,7 +83,7 @@ def _check_choice(value: object, choices: tuple[str, ...], *, what: str) -> None
 
 
 def open_checkpoint(name: ModelName, activation: Activation | None = None) -> Checkpoint:
-    """Find (and download, if need be) what a name stands for; no weight is read yet."""
+    """Find (and download, if need be) the checkpoint of a name; no weight is read yet."""
     path = Path(name.value).expanduser()
     if name.kind == "file":
         return read_file(path, activation)
@@ -160,7 +160,7 @@ def _compare(weights: Weights, expected: Mapping[str, Tensor], *, origin: str) -
     for name in weights.keys() & expected.keys():
         tensor, shape = weights[name], tuple(expected[name].shape)
         if tensor.shape != shape:
-            problems.append(f"{name} has shape {tensor.shape}, the config asks for {shape}")
+            problems.append(f"{name} has shape {tensor.shape}, the config needs {shape}")
         elif tensor.dtype not in DTYPES:
             problems.append(f"{name} is {tensor.dtype}, not one of {', '.join(DTYPES)}")
     if problems:
@@ -194,7 +194,7 @@ def _read_all(
 
 
 def _read_weight(stored: StoredTensor, expected: Tensor, *, what: str) -> Tensor:
-    """Return a weight as float32 in memory of its own, in the memory order that the model wants."""
+    """Return a weight as float32 in memory of its own, in the memory order of the model."""
     tensor = stored.read()
     if tuple(tensor.shape) != stored.shape:
         raise CheckpointError(f"{what} was declared as {stored.shape}, is {tuple(tensor.shape)}.")

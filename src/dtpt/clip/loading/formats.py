@@ -224,7 +224,7 @@ def parse_transformers(document: Mapping[str, Any], *, origin: str) -> ParsedCon
         "vision": {"kind": "vit", **sizes, **_transformers_tower(vision)},
         "text": {**lengths, **_transformers_tower(text)},
     }
-    # The largest id is transformers' old rule, which configs ask for by the id 2.
+    # The largest id is transformers' old rule, which configs select by the id 2.
     end = LARGEST_ID if text["eos_token_id"] == 2 else text["eos_token_id"]
     states_activation = any("hidden_act" in given for given in stated.values())
     return ParsedConfig(build_config(fields, origin=origin), end, states_activation)

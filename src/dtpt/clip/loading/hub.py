@@ -95,10 +95,8 @@ def _wanted(name: ModelName) -> Sequence[str]:
     info = api.model_info(name.value, revision=name.revision, timeout=LISTING_SECONDS)
     wanted = formats.wanted_files([file.rfilename for file in info.siblings or []])
     if not wanted:
-        known = ", ".join(formats.CONFIGS)
-        raise CheckpointError(
-            f"{name} has no CLIP that dtpt can load: none of {known} with weights."
-        )
+        configs = ", ".join(formats.CONFIGS)
+        raise CheckpointError(f"{name} cannot be loaded: it has none of {configs} with weights.")
     return wanted
 
 

@@ -27,13 +27,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from dtpt.clip.config import Activation, ClipConfig
-from dtpt.clip.loading.formats import read_json, section
+from dtpt.clip.loading.formats import read_json
 from dtpt.errors import CheckpointError, UnknownName, explain, os_error, short_repr
 from dtpt.files import printable, write_atomically
 
 EMBEDDED = "pocket"
 SCHEMES = "local-dir:PATH, local-file:PATH or hf-hub:org/repo[@revision]"
-FORMAT = 1
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
@@ -90,6 +89,13 @@ class AddedModel(_Model):
     fingerprint: str  # when it was added; other weights at that path are refused
     activation: Activation | None = None  # as the user gave it
     status: Status = "own"
+
+
+class _ModelsFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal[1]
+    models: dict[str, AddedModel]
 
 
 @cache
@@ -187,9 +193,9 @@ def check_new_name(name: str) -> str:
 
 def config_folder() -> Path:
     """Return the folder of the user's own settings; it need not exist."""
-    own = os.environ.get("DTPT_CONFIG")
-    shared = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(own).expanduser() if own else Path(shared).expanduser() / "dtpt"
+    given = os.environ.get("DTPT_CONFIG")
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(given).expanduser() if given else Path(base).expanduser() / "dtpt"
 
 
 def added_models() -> Mapping[str, AddedModel]:
@@ -197,15 +203,12 @@ def added_models() -> Mapping[str, AddedModel]:
     path = config_folder() / "models.json"
     if not os.path.lexists(path):
         return {}
-    document, origin = read_json(path), printable(path)
-    if document.get("format") != FORMAT or "models" not in document:
-        raise CheckpointError(f"{origin} is damaged or has another format. Repair or delete it.")
-    entries = section(document, "models", origin=origin)
     try:
-        return {name: AddedModel.model_validate(entry) for name, entry in entries.items()}
+        return _ModelsFile.model_validate(read_json(path)).models
     except ValidationError as error:
-        reason = explain(error)
-        raise CheckpointError(f"{origin} is damaged: {reason}. Repair or delete it.") from error
+        raise CheckpointError(
+            f"{printable(path)} is damaged: {explain(error)}. Repair or delete it."
+        ) from error
 
 
 def add_model(
@@ -214,7 +217,7 @@ def add_model(
     """Let `name` mean the checkpoint (file or folder) at `path` from now on.
 
     The checkpoint is loaded once, to check it and to store its fingerprint. A name of the catalogue
-    is reserved for the weights it stands for: the published file, recognised by its sha256, or,
+    is reserved for the published weights: the published file, recognised by its sha256, or,
     with `trust`, any weights of the same shapes. `activation` is for checkpoints that state none.
     """
     from dtpt.clip.loading.build import assemble, read_path
@@ -262,10 +265,9 @@ def remove_model(name: str) -> None:
 
 def _write(models: Mapping[str, AddedModel]) -> None:
     path = config_folder() / "models.json"
-    entries = {name: model.model_dump(mode="json") for name, model in sorted(models.items())}
-    document = {"format": FORMAT, "models": entries}
+    content = _ModelsFile(format=1, models=dict(sorted(models.items())))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
+        write_atomically(path, (content.model_dump_json(indent=2) + "\n").encode())
     except OSError as error:
         raise CheckpointError(f"{printable(path)} cannot be written: {os_error(error)}.") from error

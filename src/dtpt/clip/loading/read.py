@@ -100,8 +100,8 @@ def read_folder(
         raise CheckpointError(f"{origin} cannot be read: {os_error(error)}.") from error
     kind, weights = formats.config_file(names), formats.weight_file(names)
     if kind is None:
-        known = ", ".join(formats.CONFIGS)
-        raise CheckpointError(f"{origin} is not a known checkpoint: it has none of {known}.")
+        configs = ", ".join(formats.CONFIGS)
+        raise CheckpointError(f"{origin} is not a known checkpoint: it has none of {configs}.")
     if weights is None:
         raise CheckpointError(f"{origin} has {kind} but no weights that belong to it.")
     checkpoint = _describe(folder / kind, kind)
@@ -214,14 +214,14 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     if beside is not None:
         checkpoint = _describe(*beside).with_activation(activation)
         return replace(checkpoint, origin=origin, weights=tensors)
-    known = stated or activation or ("quick_gelu" if _is_published(path) else None)
-    if known is None:
+    used = stated or activation or ("quick_gelu" if _is_published(path) else None)
+    if used is None:
         raise CheckpointError(
             f"{origin} does not state its activation, and weights do not show it. Pass activation="
             "'quick_gelu' (OpenAI's models) or 'gelu' (most others), store it as the safetensors "
             f"metadata 'activation', or put a config beside it as {path.with_suffix('.json').name}."
         )
-    config = formats.infer_config(tensors, known, origin=origin)
+    config = formats.infer_config(tensors, used, origin=origin)
     remedy = "Put its config and tokenizer.json into a folder: local-dir:PATH."
     tokenizer = clip_tokenizer(config, origin=origin, remedy=remedy)
     preprocessing = Preprocess.openai(config.vision.image_size)
@@ -243,9 +243,9 @@ def clip_tokenizer(config: ClipConfig, *, origin: str, remedy: str) -> Tokenizer
 
 def _config_beside(path: Path) -> tuple[Path, str] | None:
     """Return the config that belongs to the file, and whose format it has."""
-    own, kind = path.with_suffix(".json"), None
-    if _exists(own):
-        document = read_json(own)
+    beside, kind = path.with_suffix(".json"), None
+    if _exists(beside):
+        document = read_json(beside)
         if document.keys() & {"model_cfg", "vision_cfg"}:
             kind = formats.OPEN_CLIP_CONFIG
         elif "model_type" in document:
@@ -253,8 +253,8 @@ def _config_beside(path: Path) -> tuple[Path, str] | None:
         elif "format" in document:
             kind = formats.OWN_CONFIG
         else:
-            raise CheckpointError(f"{own} is not a config of open_clip, transformers or dtpt.")
-        return own, kind
+            raise CheckpointError(f"{beside} is not a config of open_clip, transformers or dtpt.")
+        return beside, kind
     if path.name in formats.WEIGHT_NAMES:
         kind = formats.config_file({neighbour.name for neighbour in path.parent.iterdir()})
     return (path.parent / kind, kind) if kind else None
@@ -357,7 +357,7 @@ def _reason(error: Exception) -> str:
     """Return torch's objection without its advice to load the file in an unsafe way."""
     wanted = re.search(r"GLOBAL (\S+)", str(error))
     if wanted:
-        return f"it asks for {wanted[1]}"
+        return f"it needs {wanted[1]}"
     objection = re.search(r"Unsupported[^\n]{0,120}?(?= was not| by default|[.!]?\s|$)", str(error))
     return objection[0] if objection else type(error).__name__
 
