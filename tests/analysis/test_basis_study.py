@@ -10,7 +10,7 @@ from dtpt.analysis.basis import basis_names
 from dtpt.analysis.basis_options import BasisOptions
 from dtpt.analysis.basis_study import study_basis
 from dtpt.analysis.study_files import study_json
-from dtpt.cli.analyze_studies import study_parts
+from dtpt.cli.output import record_parts
 from dtpt.errors import RunError
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import basis_figure
@@ -116,7 +116,7 @@ def test_damaged_answers_are_refused(study, chosen, tiny_clip, pictures, tmp_pat
 def test_json_and_tables(study):
     content = json.loads(study_json(study))
     assert content["weights"] == [1e3, 1e6]
-    tables = [part for part in study_parts(study) if isinstance(part, Table)]
+    tables = [part for part in record_parts(study) if isinstance(part, Table)]
     assert tables
     for table in tables:
         assert all(len(row.cells) == len(table.columns) for row in table.rows)

@@ -4,7 +4,7 @@ import pytest
 
 from dtpt.analysis.control_study import RANDOM, study_controls
 from dtpt.analysis.controls_options import ControlsOptions
-from dtpt.cli.analyze_studies import study_parts
+from dtpt.cli.output import record_parts
 from dtpt.errors import MethodError
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import controls_figure
@@ -68,7 +68,7 @@ def test_a_distance_is_measured_from_the_method_itself(study):
 
 
 def test_tables_have_a_text_in_every_cell(study):
-    tables = [part for part in study_parts(study) if isinstance(part, Table)]
+    tables = [part for part in record_parts(study) if isinstance(part, Table)]
     assert tables
     for table in tables:
         assert all(len(row.cells) == len(table.columns) for row in table.rows)

@@ -4,7 +4,7 @@ import pytest
 
 from dtpt.analysis.regulariser_study import class_list, study_regularisers
 from dtpt.analysis.regularisers_options import RegularisersOptions
-from dtpt.cli.analyze_studies import study_parts
+from dtpt.cli.output import record_parts
 from dtpt.data.catalog import PAPER_SETS, catalog_entry
 from dtpt.errors import MethodError, PromptError, UnknownName
 from dtpt.tables import Table
@@ -46,7 +46,7 @@ def test_emoji_groups_have_their_class_lists_too():
 
 
 def test_tables_name_every_list(study):
-    tables = [part for part in study_parts(study) if isinstance(part, Table)]
+    tables = [part for part in record_parts(study) if isinstance(part, Table)]
     assert ["eurosat" in tables[0].title, "dtd" in tables[1].title] == [True, True]
     assert [len(table.rows) for table in tables] == [3, 3]
 
@@ -59,7 +59,7 @@ def test_a_list_that_the_model_cannot_take_is_left_out_with_the_reason(make_clip
     found = study_regularisers(options, model=make_clip())
     assert [entry.class_list for entry in found.lists] == ["short"]
     assert "tokens" in found.left_out["long"]
-    assert any("long" in str(part) for part in study_parts(found) if isinstance(part, str))
+    assert any("long" in str(part) for part in record_parts(found) if isinstance(part, str))
     alone = options.model_copy(update={"dataset": ("long",)})
     with pytest.raises(PromptError, match="tokens"):
         study_regularisers(alone, model=make_clip())

@@ -9,7 +9,7 @@ from dtpt.analysis.study_files import save_study
 from dtpt.analysis.study_runs import Key, Part
 from dtpt.analysis.view_study import Setting, plan_parts, setting_of, study_views
 from dtpt.analysis.views_options import ViewsOptions
-from dtpt.cli.analyze_studies import study_parts
+from dtpt.cli.output import record_parts
 from dtpt.errors import RunError
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import dial_figure
@@ -114,7 +114,7 @@ def test_the_file_has_every_number_and_tables_are_whole(study, tmp_path):
     assert json.loads(path.read_text())["families"] == json.loads(
         json.dumps(asdict(study)["families"])
     )
-    tables = [part for part in study_parts(study) if isinstance(part, Table)]
+    tables = [part for part in record_parts(study) if isinstance(part, Table)]
     assert tables
     for table in tables:
         assert all(len(row.cells) == len(table.columns) for row in table.rows)

@@ -1,22 +1,43 @@
-"""`dtpt analyze`: dominant dimensions, sensitivity, geometry, and what depends on the image."""
+"""`dtpt analyze`: what the paper shows beside its tables, and four studies beyond the paper.
+
+Every command writes all its numbers, as fractions, to a JSON file under --output; the studies
+store there what they finished, so that the same command again resumes.
+"""
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from dtpt.analysis.basis_options import BasisOptions
+from dtpt.analysis.controls_options import ControlsOptions
+from dtpt.analysis.regularisers_options import RegularisersOptions
+from dtpt.analysis.views_options import ViewsOptions
 from dtpt.cli.exits import resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import show
-from dtpt.files import printable
+from dtpt.cli.output import record_parts, show
+from dtpt.files import printable, write_atomically
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import EvalOptions, Methods, RunFolder
 from dtpt.tables import Table
 
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis
+
+# Of each study the function in dtpt.analysis and its figure in dtpt.report.figures.studies.
+STUDIES = {
+    "basis": ("basis_study", "study_basis", "basis_figure"),
+    "controls": ("control_study", "study_controls", "controls_figure"),
+    "views": ("view_study", "study_views", "dial_figure"),
+    "regularisers": ("regulariser_study", "study_regularisers", ""),
+}
+LEGEND = (
+    "Fractions; metrics in their units. ±: 95 % interval. Differences are marked * where their "
+    "interval, corrected for all of one method or λ, excludes 0."
+)
 
 
 class AnalyzeOptions(EvalOptions):
@@ -79,3 +100,103 @@ def analysis_parts(analysis: "Analysis") -> Iterator[Table | str]:
         }
         texts = [f"{name} {value:+.2f}" for name, value in numbers.items() if value is not None]
         yield f"ATFD against ECE over {len(dispersion.points)} points: {', '.join(texts)}"
+
+
+def basis(
+    *,
+    options: Annotated[
+        BasisOptions, flags(BasisOptions, hide=("lambda_", "shard", "keep", "fresh", "batch"))
+    ],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rotate the joint space of images and texts, and compare the predictions.
+
+    Every image is classified in the model's own basis, in two random ones, and in two whose first
+    axis is the mean text feature or the gap between texts and images. Cosines stay, so most
+    methods predict as before, up to rounding; D-TPT does not. Finished data sets are kept.
+    """
+    _run("basis", options, as_json=as_json)
+
+
+def controls(
+    *,
+    options: Annotated[
+        ControlsOptions, flags(ControlsOptions, hide=("lambda_", "shard", "keep", "executor"))
+    ],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare regularisers at equal strength with a random direction and with smaller steps.
+
+    Every regulariser gets the λ with which it wins a given fraction of the first step's signs, on
+    average over some images, without their labels. TPT with smaller learning rates traces the
+    curve that a shorter step gives. The same command again resumes.
+    """
+    _run("controls", options, as_json=as_json)
+
+
+def views(
+    *,
+    options: Annotated[
+        ViewsOptions,
+        flags(ViewsOptions, hide=("views", "rho", "lambda_", "shard", "keep", "executor")),
+    ],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what fewer views cost, and what the mean over several of them gives.
+
+    Each method is evaluated with the first 8, 16, ... views and compared with itself at the most
+    views; then its prediction is read from a growing fraction of the most confident views instead
+    of the original one. The same command again resumes.
+    """
+    _run("views", options, as_json=as_json)
+
+
+def regularisers(
+    *,
+    options: Annotated[
+        RegularisersOptions,
+        flags(
+            RegularisersOptions,
+            hide=("views", "steps", "learning_rate", "weight_decay", "rho", "entropy"),
+        ),
+    ] = RegularisersOptions(),
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the first steps of all regularisers, from the text tower alone.
+
+    For every pair of methods: the cosine of their gradients at the initial context, and the
+    fraction of the context's numbers that both would move the same way (50 % by chance). No image
+    is needed.
+    """
+    _run("regularisers", options, as_json=as_json)
+
+
+def _run(
+    name: str,
+    options: BasisOptions | ControlsOptions | ViewsOptions | RegularisersOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Make a study, save it with its figure, and print its tables or its JSON."""
+    from dtpt.analysis.study_files import save_study, study_json
+    from dtpt.report.figures import studies, svg_text
+
+    module, function, figure = STUDIES[name]
+    with resumable(options.output):
+        study = getattr(import_module(f"dtpt.analysis.{module}"), function)(options)
+    written = [save_study(study, options.output, name=name)]
+    if figure:
+        written.append(options.output / f"{name}.svg")
+        write_atomically(written[-1], svg_text(getattr(studies, figure)(study)).encode())
+    if as_json:
+        print(study_json(study))
+    else:
+        for part in record_parts(study):
+            show(part, "", framed=False)
+        print(LEGEND)
+    if not options.quiet:
+        print(f"Wrote {', '.join(map(printable, written))}", file=sys.stderr)

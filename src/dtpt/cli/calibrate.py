@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from dtpt.calibration import Calibration, SplitCheck, Targets
     from dtpt.runs import Cell
 
-# Heading and key of a row of --check; fractions are printed in percent.
-COLUMNS = {
-    "coverage": "coverage",
-    "classes": "size",
-    "APS coverage": "coverage_aps",
-    "APS classes": "size_aps",
-    "accepted": "accepted",
-    "error": "error",
-    "threshold": "with_threshold",
-    "valid": "valid",
-    "held-out": "valid_held_out",
-}
-
 
 def calibrate(
     run: Path,
@@ -135,15 +122,15 @@ def _show_check(
         write_atomically(figure, svg_text(drawn).encode())
     rows = [_row(cell, one) for cell, one in checked]
     title = f"{splits:,} random splits: fitted on one half, checked on the other"
-    texts = [(f"{row['dataset']}, {row['method']}", *_texts(row)) for row in rows]
+    heads = [name.replace("_", " ") for name in rows[0]]
     emit(
         {"targets": targets, "splits": splits, "rows": rows},
-        text_table(title, ("data set, method", *COLUMNS), rows=texts),
+        text_table(title, heads, rows=[[*map(_text, row, row.values())] for row in rows]),
         f"Targets: coverage {100 * targets.coverage:g} on average; error at most "
-        f"{100 * targets.error:g} in {100 * targets.confidence:g} of 100 splits. Threshold: splits "
-        "that find one. Valid: splits within the target error on all rows, the fitted half "
+        f"{100 * targets.error:g} in {100 * targets.confidence:g} of 100 splits. With threshold: "
+        "splits that find one. Valid: splits within the target error on all rows, the fitted half "
         "included; held-out: on the other half alone, with its sampling noise. Splits that accept "
-        "nothing count as valid. In percent; classes per set.",
+        "nothing count as valid. In percent; size: classes per set.",
         as_json=as_json,
     )
 
@@ -168,8 +155,7 @@ def _row(cell: "Cell", found: "SplitCheck") -> dict[str, Any]:
     }
 
 
-def _texts(row: dict[str, Any]) -> Iterator[str]:
-    for key in COLUMNS.values():
-        value = row[key]
-        factor = 1 if key.startswith("size") else 100
-        yield "–" if value is None else f"{factor * value:.1f}"
+def _text(name: str, value: str | float | None) -> str:
+    if isinstance(value, float):
+        return f"{value if name.startswith('size') else 100 * value:.1f}"
+    return "–" if value is None else value

@@ -79,7 +79,7 @@ def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
         "extras": extras,
         "computing": computing,
         **folders,
-        "cache_bytes": sum(shard.size for shard in list_shards(cache_folder())),
+        "cache_size": _gigabytes(sum(shard.size for shard in list_shards(cache_folder()))),
         "variables": sorted(name for name in os.environ if name.startswith("DTPT_")),
         "self_test": tested or "not run",
         "warnings": warnings,
@@ -97,20 +97,11 @@ def _attempt(function: Callable[[], dict[str, Any]], errors: list[str]) -> dict[
 
 
 def package_versions() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return versions of what dtpt needs, and of the packages of each extra; "" if absent.
-
-    Example:
-        >>> needed, extras = package_versions()
-        >>> "numpy" in needed, "pyarrow" in extras["parquet"]
-        (True, True)
-    """
+    """Return versions of what dtpt needs, and of the packages of each extra; "" if absent."""
     needed: dict[str, str] = {}
     extras: dict[str, dict[str, str]] = {}
-    try:
-        requirements = metadata.requires("dtpt") or []
-    except metadata.PackageNotFoundError:  # imported from a checkout that is not installed
-        requirements = []
-    for requirement in requirements:
+    # a checkout that is not installed has no requirements
+    for requirement in (metadata.requires("dtpt") or []) if _version("dtpt") else []:
         match = _REQUIREMENT.match(requirement)
         if match is not None:
             group = extras.setdefault(match["extra"], {}) if match["extra"] else needed
@@ -128,17 +119,12 @@ def _version(package: str) -> str:
 def _system() -> dict[str, Any]:
     from dtpt.machine import free_memory, processor_name, usable_cores
 
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        memory = None
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": f"{platform.python_version()} at {_home_path(Path(sys.executable))}",
         "processor": processor_name(),
         "cores": usable_cores(),
-        "memory_bytes": memory,
-        "free_bytes": free_memory(),
+        "free_memory": _gigabytes(free_memory()),
     }
 
 
@@ -165,7 +151,7 @@ def _folder(folder: Path) -> dict[str, Any]:
         free = shutil.disk_usage(present).free
     except OSError:
         free = None
-    return {"folder": _home_path(folder), "writable": is_writable, "free_bytes": free}
+    return {"folder": _home_path(folder), "writable": is_writable, "free": _gigabytes(free)}
 
 
 def _home_path(path: Path) -> str:
@@ -252,7 +238,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     for name, value in facts.items():
         if name not in ("errors", "warnings"):
             lines += textwrap.wrap(
-                f"{name:<12} {_text(name, value)}",
+                f"{name:<12} {_text(value)}",
                 shutil.get_terminal_size().columns,
                 subsequent_indent=" " * 13,
                 break_long_words=False,  # paths and versions stay whole
@@ -263,18 +249,13 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     return lines if facts["errors"] or facts["warnings"] else [*lines, "No problems found."]
 
 
-def _text(name: str, value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        parts = {key.removesuffix("_bytes"): _text(key, part) for key, part in value.items()}
-        return ", ".join(
-            f"{k} ({text})" if "," in text else f"{k} {text}" for k, text in parts.items()
-        )
-    if isinstance(value, list):
-        return ", ".join(value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name.endswith("_bytes") and value is not None:
-        return f"{value / 1e9:.3f} GB"
-    if isinstance(value, float):
-        return f"{value:.2g}"
-    return "unknown" if value is None else str(value) or "missing"
+        texts = {key: _text(part) for key, part in value.items()}
+        return ", ".join(f"{k} ({t})" if "," in t else f"{k} {t}" for k, t in texts.items())
+    text = ", ".join(value) or "none" if isinstance(value, list) else str(value)
+    return text or "missing"
+
+
+def _gigabytes(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 1e9:.3f} GB"

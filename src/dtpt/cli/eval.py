@@ -9,12 +9,12 @@ from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import emit, show
+from dtpt.cli.output import emit, record_parts, show
 from dtpt.errors import OptionError
 from dtpt.files import printable
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import EvalOptions, Methods
-from dtpt.tables import Cell, Column, Row, Table, metric_column, text_table
+from dtpt.tables import Cell, Column, Row, Table, metric_column
 
 if TYPE_CHECKING:
     from dtpt.runs import MethodResult, Run
@@ -198,19 +198,6 @@ def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
     if options.executor == "local":
         raise OptionError("--plan divides a run among the nodes of a cluster: add --executor ray.")
     plan = plan_cluster(options, reporter=Quiet())
-    rows = [
-        (
-            *(node.name, node.processor, node.device, str(node.workers)),
-            *(f"{node.image_seconds:.2f}", f"{node.images:,}"),
-        )
-        for node in plan.nodes
-    ]
-    heads = ("node", "processor", "device", "workers", "seconds per image", "images")
-    title = f"{plan.images:,} images, {plan.chunk} at a time"
-    emit(
-        plan,
-        text_table(title, heads, rows=rows),
-        *(f"Not used: {refusal}." for refusal in plan.refusals),
-        f"About {format_seconds(plan.seconds)} once all workers have started.",
-        as_json=as_json,
-    )
+    seconds = format_seconds(plan.seconds)
+    text = f"About {seconds} once all workers have started."
+    emit(plan, *record_parts(plan), text, as_json=as_json)

@@ -42,7 +42,8 @@ def score(
     from dtpt.metrics import Bootstrap, CalibrationReport, Conventions, calibration_verdict
     from dtpt.metrics.prediction_files import read_predictions
 
-    _check_diagram(diagram)
+    if diagram is not None and diagram.suffix.lower() not in (".svg", ".png"):
+        raise MetricError(f"{printable(diagram)}: a diagram is written as .svg or .png.")
     if bootstrap < 0:
         raise MetricError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
     conventions = Conventions(bins=bins, aece_bins=aece_bins)
@@ -55,34 +56,21 @@ def score(
     emit(report, _table(report, printable(file.name)), verdict, as_json=as_json)
 
 
-def _check_diagram(path: Path | None) -> None:
-    """Raise for a path that cannot be written, before any work is done."""
-    if path is None:
-        return
-    if path.suffix.lower() not in (".svg", ".png"):
-        raise MetricError(f"{printable(path)}: a diagram is written as .svg or .png.")
-    if not path.parent.is_dir():
-        folder = printable(path.parent)
-        raise MetricError(f"{printable(path)}: the folder {folder} does not exist.")
-
-
 def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> None:
     import io
 
-    import matplotlib
-
     from dtpt.metrics import calibrated_band, reliability_bins
+    from dtpt.report.figures import svg_text
     from dtpt.report.figures.reliability import reliability_diagram
 
     data = reliability_bins(predictions.confidence, predictions.correct, bins=bins)
     band = calibrated_band(predictions.confidence, bins)
     figure, _ = reliability_diagram(data, title=title, band=band)
     drawn = io.BytesIO()
-    kind = path.suffix.lower().lstrip(".")
-    # a fixed salt and no date: the same data give the same bytes
-    metadata = {"Date": None} if kind == "svg" else None
-    with matplotlib.rc_context({"svg.hashsalt": "dtpt"}):
-        figure.savefig(drawn, format=kind, dpi=150, metadata=metadata)
+    if path.suffix.lower() == ".svg":
+        drawn.write(svg_text(figure).encode())
+    else:
+        figure.savefig(drawn, format="png", dpi=150)
     try:
         write_atomically(path, drawn.getvalue())
     except OSError as error:

@@ -1,11 +1,10 @@
-"""Studies as tables: every record of a study is a row, whatever its fields are."""
+"""Results as tables: every record of a result is a row, whatever its fields are."""
 
 from dataclasses import dataclass
 
 import pytest
 
-from dtpt.cli.analyze_studies import study_parts
-from dtpt.cli.output import show
+from dtpt.cli.output import record_parts, show
 from dtpt.metrics import Comparison, Estimate
 
 
@@ -50,8 +49,8 @@ def study():
 
 
 def test_records_become_rows_with_their_fields_metrics_and_differences(study):
-    table, reason = study_parts(study)
-    assert reason == "left_out: long: too many tokens"
+    sets, table, reason = record_parts(study)
+    assert (sets, reason) == ("sets: dtd 50", "left_out: long: too many tokens")
     assert "tiny" in table.title
     assert "line art" in table.title
     assert [column.title for column in table.columns[:3]] == ["views", "kept", "to most"]
@@ -64,7 +63,7 @@ def test_records_become_rows_with_their_fields_metrics_and_differences(study):
 
 def test_every_number_is_printed_whole_at_80_columns(study, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    show(*study_parts(study), framed=False)
+    show(*record_parts(study), framed=False)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "50.00 ±10.00" in out
