@@ -70,8 +70,9 @@ def reproduce(
 
 def _reproduce(name: str, options: ReproduceOptions) -> tuple[Any, int]:
     """Do what is asked for, print it, and return it as a document with the exit code."""
-    from dtpt.report.paper.numbers import floor_table, paper_floors
+    from dtpt.report.paper.numbers import paper_floors
     from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
+    from dtpt.report.tables import floor_table
 
     given, whole = options.given(), find_target(name)
     part = narrowed(

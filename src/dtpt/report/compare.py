@@ -37,34 +37,26 @@ class Comparisons:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each model, family, pair and metric, with its confidence interval."""
-        return [
-            {
-                "model": condition.model,
-                "template": condition.template,
-                "family": facts.title,
-                **comparison.to_dict(),
-            }
-            for condition, families in self.conditions
-            for facts in families
-            for comparison in facts.comparisons
-        ]
+        rows = []
+        for condition, families in self.conditions:
+            about = {"model": condition.model, "template": condition.template}
+            for facts in families:
+                rows += [{**about, "family": facts.title, **c.to_dict()} for c in facts.comparisons]
+        return rows
 
     def document(self) -> dict[str, Any]:
         """Return verdicts, values and comparisons as plain data, in fractions."""
-        return {
-            "level": self.resampling.level,
-            "resamples": self.resampling.resamples,
-            "seed": self.resampling.seed,
-            "conditions": [
-                {
-                    "model": condition.model,
-                    "template": condition.template,
-                    "verdicts": [p.text for p in verdict_paragraphs(condition, families)],
-                    "families": [facts.document() for facts in families],
-                }
-                for condition, families in self.conditions
-            ],
-        }
+        conditions = [
+            {
+                "model": condition.model,
+                "template": condition.template,
+                "verdicts": [p.text for p in verdict_paragraphs(condition, families)],
+                "families": [facts.document() for facts in families],
+            }
+            for condition, families in self.conditions
+        ]
+        chosen = {name: getattr(self.resampling, name) for name in ("level", "resamples", "seed")}
+        return {**chosen, "conditions": conditions}
 
     def sections(self) -> Iterator[tuple[str, tuple[Paragraph, ...], list[Table]]]:
         """Yield title, verdicts and tables of every condition."""

@@ -14,7 +14,14 @@ from dtpt.files import printable, write_atomically
 from dtpt.machine import package_version
 from dtpt.report.coverage import CoverageReport, coverage_report
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import PAPER, MeanFacts, Resampling, compare_conditions, mean_facts
+from dtpt.report.facts import (
+    PAPER,
+    FamilyFacts,
+    MeanFacts,
+    Resampling,
+    compare_conditions,
+    mean_facts,
+)
 from dtpt.report.figures import CaptionedFigure
 from dtpt.report.figures.geometry import analysis_figures
 from dtpt.report.figures.pareto import pareto_overview
@@ -34,6 +41,9 @@ from dtpt.report.words import Paragraph, verdict_paragraphs
 from dtpt.runs.exports import safe_name
 from dtpt.tables import Table, csv_text, latex, markdown, records
 
+Figures = tuple[CaptionedFigure, ...]
+Tables = tuple[Table, ...]
+
 
 @dataclass(frozen=True)
 class ConditionReport:
@@ -41,12 +51,12 @@ class ConditionReport:
 
     condition: Condition
     paragraphs: tuple[Paragraph, ...]  # the verdicts, by family
-    reliability: tuple[CaptionedFigure, ...]  # of all images of each family
-    pooled: tuple[Table, ...]
-    differences: tuple[Table, ...]
-    means: tuple[Table, ...]
-    sets: tuple[tuple[str, tuple[Table, ...]], ...]  # (family, one table per metric)
-    figures: tuple[CaptionedFigure, ...]
+    reliability: Figures  # of all images of each family
+    pooled: Tables
+    differences: Tables
+    means: Tables
+    sets: tuple[tuple[str, Tables], ...]  # (family, one table per metric)
+    figures: Figures
     coverage: CoverageReport
     mistakes: tuple[Mistake, ...]
     mistakes_of: str
@@ -64,10 +74,10 @@ class Report:
     title: str
     loaded: Loaded
     parts: tuple[ConditionReport, ...]
-    prompt_tables: tuple[Table, ...]
-    extra: tuple[CaptionedFigure, ...]
+    prompt_tables: Tables
+    extra: Figures
     analysis: Analysis | None
-    analysis_figures: tuple[CaptionedFigure, ...]
+    analysis_figures: Figures
     commands: tuple[str, ...]
     note: str = ""  # about the verdict
     record: Record | None = None  # a run shown beneath this one
@@ -75,22 +85,22 @@ class Report:
     version: str = package_version("dtpt")
 
     @property
-    def figures(self) -> tuple[CaptionedFigure, ...]:
+    def figures(self) -> Figures:
         """Those of the section of figures."""
         return (*self.extra, *(figure for part in self.parts for figure in part.figures))
 
     @property
-    def coverage_figures(self) -> tuple[CaptionedFigure, ...]:
+    def coverage_figures(self) -> Figures:
         return tuple(figure for part in self.parts for figure in part.coverage.figures)
 
     @property
-    def all_figures(self) -> tuple[CaptionedFigure, ...]:
+    def all_figures(self) -> Figures:
         """All of them, in the order of the page."""
         first = [figure for part in self.parts for figure in part.reliability]
         return (*first, *self.figures, *self.coverage_figures, *self.analysis_figures)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> Tables:
         """All tables of numbers: pooled, differences, means, then per data set."""
         pooled = [table for part in self.parts for table in (*part.pooled, *part.differences)]
         means = [table for part in self.parts for table in part.means]
@@ -219,56 +229,47 @@ def _title(conditions: Sequence[Condition]) -> str:
 
 def _parts(
     loaded: Loaded, resampling: Resampling, *, intervals: bool, data_root: Path | None
-) -> tuple[tuple[ConditionReport, ...], tuple[Table, ...]]:
+) -> tuple[tuple[ConditionReport, ...], Tables]:
     """Return a part per condition, and the tables of prompts across conditions."""
     conditions = loaded.conditions
     means = [
         [mean_facts(c, f, resampling=resampling, intervals=intervals) for f in c.families]
         for c in conditions
     ]
-    parts = []
     compared = compare_conditions(conditions, resampling)
-    for index, (condition, families) in enumerate(zip(conditions, compared, strict=True)):
-        prefix = f"c{index + 1}-" if len(conditions) > 1 else ""
-        keys = {f"{prefix}pooled-{n}": facts for n, facts in enumerate(families, start=1)}
-        coverage = coverage_report(condition, prefix=prefix)
-        title = condition.title if prefix else ""
-        figures = [f for own in means[index] for f in pareto_overview(own, prefix=prefix)]
-        figures += dataset_figures(condition, prefix=prefix)
-        parts.append(
-            ConditionReport(
-                condition=condition,
-                paragraphs=verdict_paragraphs(condition, families),
-                reliability=_titled(
-                    (
-                        pooled_reliability(condition, facts, key=f"{key}-reliability")
-                        for key, facts in keys.items()
-                    ),
-                    title,
-                ),
-                pooled=tuple(pooled_table(facts, key=key) for key, facts in keys.items()),
-                differences=tuple(
-                    table
-                    for key, facts in keys.items()
-                    for table in difference_tables(facts, prefix=key)
-                ),
-                **_mean_tables(condition, means[index], prefix=prefix),
-                figures=_titled(figures, title),
-                coverage=replace(coverage, figures=_titled(coverage.figures, title)),
-                mistakes=worst_mistakes(condition, data_root=data_root),
-                mistakes_of=mistakes_title(condition),
-            )
-        )
-    return tuple(parts), tuple(_prompt_tables([own for group in means for own in group]))
+    several = len(conditions) > 1
+    parts = tuple(
+        _part(own, families, prefix=f"c{index}-" if several else "", data_root=data_root)
+        for index, (own, families) in enumerate(zip(means, compared, strict=True), start=1)
+    )
+    return parts, tuple(_prompt_tables([one for own in means for one in own]))
 
 
-def _mean_tables(
-    condition: Condition, means: Sequence[MeanFacts], *, prefix: str
-) -> dict[str, Any]:
+def _part(
+    means: Sequence[MeanFacts],
+    families: Sequence[FamilyFacts],
+    *,
+    prefix: str,
+    data_root: Path | None,
+) -> ConditionReport:
+    condition = means[0].condition
+    title = condition.title if prefix else ""
+    keys = {f"{prefix}pooled-{n}": facts for n, facts in enumerate(families, start=1)}
     tables = tuple(mean_table(own, key=f"{prefix}{own.family}") for own in means)
-    return {
-        "means": tables,
-        "sets": tuple(
+    figures = [figure for own in means for figure in pareto_overview(own, prefix=prefix)]
+    figures += dataset_figures(condition, prefix=prefix)
+    coverage = coverage_report(condition, prefix=prefix)
+    overview = [
+        pooled_reliability(condition, f, key=f"{key}-reliability") for key, f in keys.items()
+    ]
+    return ConditionReport(
+        condition=condition,
+        paragraphs=verdict_paragraphs(condition, families),
+        reliability=_titled(overview, title),
+        pooled=tuple(pooled_table(facts, key=key) for key, facts in keys.items()),
+        differences=tuple(t for key, f in keys.items() for t in difference_tables(f, prefix=key)),
+        means=tables,
+        sets=tuple(
             (
                 family_title(own.family),
                 tuple(set_table(own, m, key=f"{prefix}{own.family}-{m}") for m in PAPER),
@@ -276,28 +277,24 @@ def _mean_tables(
             for own in means
             if len(own.sets) > 1
         ),
-        "rows": tuple(
-            (
-                f"{table.title}: {variant.title}",
-                row_command(condition, own.sets, variant=variant),
-            )
+        figures=_titled(figures, title),
+        coverage=replace(coverage, figures=_titled(coverage.figures, title)),
+        mistakes=worst_mistakes(condition, data_root=data_root),
+        mistakes_of=mistakes_title(condition),
+        rows=tuple(
+            (f"{table.title}: {v.title}", row_command(condition, own.sets, variant=v))
             for table, own in zip(tables, means, strict=True)
-            for variant in own.variants
-            if not variant.derived
+            for v in own.variants
+            if not v.derived
         ),
-    }
+    )
 
 
-def _titled(figures: Iterable[CaptionedFigure], title: str) -> tuple[CaptionedFigure, ...]:
+def _titled(figures: Iterable[CaptionedFigure], title: str) -> Figures:
     """Add the title of their condition to figures, where there are several conditions."""
-    if not title:
-        return tuple(figures)
+    more = f" ({title})" if title else ""
     return tuple(
-        replace(
-            figure,
-            title=f"{figure.title} ({title})",
-            topic=f"{figure.topic} ({title})" if figure.topic else "",
-        )
+        replace(figure, title=figure.title + more, topic=figure.topic and figure.topic + more)
         for figure in figures
     )
 

@@ -6,7 +6,7 @@ numbers that it helped to fit.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dtpt.calibration import HeldOut, LabelledPredictions, Targets, concatenate, cross_fit
@@ -22,13 +22,8 @@ from dtpt.tables import Table, text_table
 TARGETS = Targets(coverage=0.9, error=0.1, confidence=0.95)
 MOST_CURVES = 6
 HEADS = (
-    "Method",
-    "Coverage (%)",
-    "Classes per set",
-    "APS coverage (%)",
-    "APS classes",
-    "Accepted (%)",
-    "Error (%)",
+    *("Method", "Coverage (%)", "Classes per set", "APS coverage (%)", "APS classes"),
+    *("Accepted (%)", "Error (%)"),
 )
 
 
@@ -63,12 +58,9 @@ def coverage_report(condition: Condition, *, prefix: str = "") -> CoverageReport
         pooled = _pooled(own)
         rows = [(cell.variant.title, *_numbers(cell)) for cell in pooled]
         count = len({cell.dataset for cell in own})
-        words = caption(
-            "tables",
-            "coverage",
-            **{name: 100 * value for name, value in TARGETS.model_dump().items()},
-            sets=f"{count} data set{'s' if count > 1 else ''}",
-        )
+        sets_text = f"{count} data set{'s' if count > 1 else ''}"
+        targets = {name: 100 * value for name, value in TARGETS.model_dump().items()}
+        words = caption("tables", "coverage", **targets, sets=sets_text)
         tables.append(text_table(f"{title}: coverage check", HEADS, rows=rows, caption=words))
         figures.append(_figure(pooled, title, key=f"{prefix}coverage-{family}"))
         if len(names) > 1:
@@ -83,25 +75,19 @@ def checked_cells(condition: Condition) -> tuple[CheckedCell, ...]:
 
     Left out are rows without probabilities, and sets of which half is too small to fit on.
     """
-    return tuple(
-        CheckedCell(name, variant, *checked)
-        for name in condition.datasets
-        for variant in shown_variants(condition, name)
-        for checked in _checked(condition, name, variant=variant)
-    )
-
-
-def _checked(
-    condition: Condition, dataset: str, *, variant: Variant
-) -> Iterator[tuple[HeldOut, HeldOut]]:
-    """Yield LAC and APS of one cell, or nothing."""
-    key = (dataset, variant, condition.seeds[0])
-    numbers, records = condition.log_probabilities(key), condition.cells[key].records
-    if numbers is None:
-        return
-    with contextlib.suppress(CalibrationError):
-        rows = LabelledPredictions.of(numbers, records["label"], predictions=records["prediction"])
-        yield cross_fit(rows, records["sample"].tolist(), targets=TARGETS)
+    found = []
+    for name in condition.datasets:
+        for variant in shown_variants(condition, name):
+            key = (name, variant, condition.seeds[0])
+            logs, rows = condition.log_probabilities(key), condition.cells[key].records
+            if logs is not None:
+                with contextlib.suppress(CalibrationError):
+                    own = LabelledPredictions.of(
+                        logs, rows["label"], predictions=rows["prediction"]
+                    )
+                    lac, aps = cross_fit(own, rows["sample"].tolist(), targets=TARGETS)
+                    found.append(CheckedCell(name, variant, lac, aps))
+    return tuple(found)
 
 
 def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
@@ -110,16 +96,12 @@ def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
     for cell in cells:
         groups.setdefault(cell.variant.method, []).append(cell)
     most = max(len(group) for group in groups.values())
-    return [
-        CheckedCell(
-            "",
-            group[0].variant,
-            concatenate([cell.lac for cell in group]),
-            concatenate([cell.aps for cell in group]),
-        )
-        for group in groups.values()
-        if len(group) == most  # the same sets for every row
-    ]
+    pooled = []
+    for group in groups.values():
+        if len(group) == most:  # the same sets for every row
+            lac, aps = (concatenate([getattr(c, kind) for c in group]) for kind in ("lac", "aps"))
+            pooled.append(CheckedCell("", group[0].variant, lac, aps))
+    return pooled
 
 
 def _numbers(cell: CheckedCell) -> tuple[str, ...]:

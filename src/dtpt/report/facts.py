@@ -27,6 +27,7 @@ from dtpt.metrics import (
 )
 from dtpt.metrics.comparison import (
     Drawn,
+    Draws,
     any_significant,
     best,
     compare_drawn,
@@ -87,7 +88,6 @@ class FamilyFacts:
     comparisons: tuple[Comparison, ...]  # with those in `against`, first minus second
 
     def value(self, variant: Variant, metric: str) -> float:
-        """Return a pooled metric."""
         return self.values[variant.label][metric].value or 0.0
 
     @cached_property
@@ -137,36 +137,24 @@ def compare_conditions(
         ReportError: a method in `against` that no run has.
     """
     chosen = resampling or Resampling()
-    ready = [_comparable_methods(condition) for condition in conditions]
-    level = corrected_level(chosen.level, sum(map(len, ready)))
-    found = [
-        tuple(
-            compare_pooled(
-                pooled,
-                family,
-                resampling=replace(chosen, level=level),
-                size=condition.size_text(condition.sets_of(family), answered=_count(pooled)),
+    pooled = [{f: pooled_methods(c, f) for f in c.families} for c in conditions]
+    ready = [{f: few for f, few in one.items() if _is_comparable(few)} for one in pooled]
+    own = replace(chosen, level=corrected_level(chosen.level, sum(map(len, ready))))
+    compared = []
+    for condition, families in zip(conditions, ready, strict=True):
+        found = []
+        for family, methods in families.items():
+            answered = len(next(iter(methods.values())))
+            size = condition.size_text(condition.sets_of(family), answered=answered)
+            found.append(compare_pooled(methods, family, resampling=own, size=size))
+        compared.append(tuple(found))
+    known = dict.fromkeys(v.label for found in compared for f in found for v in f.variants)
+    for name in chosen.against:
+        if known and name not in known:
+            raise ReportError(
+                f"--against {name!r}: no run has all images of it. Use one of {', '.join(known)}."
             )
-            for family, pooled in families.items()
-        )
-        for condition, families in zip(conditions, ready, strict=True)
-    ]
-    _check_against([facts for families in found for facts in families], chosen.against)
-    return found
-
-
-def _comparable_methods(condition: Condition) -> dict[str, dict[Variant, PooledPredictions]]:
-    """Return the complete methods of every family that has something to compare."""
-    found = {family: pooled_methods(condition, family) for family in condition.families}
-    return {family: pooled for family, pooled in found.items() if _is_comparable(pooled)}
-
-
-def _count(pooled: Mapping[Variant, PooledPredictions]) -> int:
-    return len(next(iter(pooled.values())))
-
-
-def _is_comparable(pooled: Mapping[Variant, PooledPredictions]) -> bool:
-    return len(pooled) > 1 and all(len(one) > len(one.sets) for one in pooled.values())
+    return compared
 
 
 def pooled_methods(condition: Condition, family: str) -> dict[Variant, PooledPredictions]:
@@ -180,6 +168,10 @@ def pooled_methods(condition: Condition, family: str) -> dict[Variant, PooledPre
     sizes = [pooled.sets for pooled in found.values()]
     # where images failed for some methods only, those methods are not paired with the others
     return {v: pooled for v, pooled in found.items() if pooled.sets == max(sizes, key=sizes.count)}
+
+
+def _is_comparable(pooled: Mapping[Variant, PooledPredictions]) -> bool:
+    return len(pooled) > 1 and all(len(one) > len(one.sets) for one in pooled.values())
 
 
 def compare_pooled(
@@ -199,8 +191,14 @@ def compare_pooled(
     against = tuple(v for name in resampling.against or AGAINST for v in pooled if name == v.label)
     if not against and not resampling.against:
         against = tuple(pooled)[:1]
+    # two bases are compared once, the later one first
+    pairs = [
+        (other.label, base.label)
+        for index, base in enumerate(against)
+        for other in pooled
+        if other != base and other not in against[:index]
+    ]
     first = next(iter(pooled.values()))
-    pairs = _pairs(tuple(pooled), against)
     return FamilyFacts(
         family=family,
         title=family_title(family),
@@ -216,28 +214,19 @@ def compare_pooled(
     )
 
 
-def _pairs(variants: Sequence[Variant], against: Sequence[Variant]) -> list[tuple[str, str]]:
-    """Return (other, base) for every base; two bases are compared once, the later one first."""
-    pairs = []
-    for index, base in enumerate(against):
-        others = [v for v in variants if v != base and v not in against[:index]]
-        pairs += [(other.label, base.label) for other in others]
-    return pairs
-
-
 def _pooled_numbers(
     drawn: Mapping[str, Mapping[str, Drawn]], pooled: Mapping[Variant, PooledPredictions]
 ) -> dict[str, dict[str, Number]]:
-    first = next(iter(drawn.values()))
-    winners = {metric: best(drawn, metric) for metric in first}
-    numbers = {}
+    winners = {metric: best(drawn, metric) for metric in next(iter(drawn.values()))}
+    numbers: dict[str, dict[str, Number]] = {}
     for variant, predictions in pooled.items():
         label = variant.label
+        floors = [METRICS["floor"].value(seed, Conventions()) for seed in predictions.seeds]
         numbers[label] = {
             metric: replace(
                 _pooled_number(one, metric),
                 significant=winners[metric] == label,
-                floor=_noise_floor(predictions) if metric == "ece" else None,
+                floor=sum(floors) / len(floors) if metric == "ece" else None,
             )
             for metric, one in drawn[label].items()
         }
@@ -253,20 +242,6 @@ def _pooled_number(drawn: Drawn, metric: str) -> Number:
         return Number(drawn.estimate)
     found, (least, most) = drawn.interval(0.95), METRICS[metric].range
     return Number(drawn.estimate, low=max(found.low, least), high=min(found.high, most))
-
-
-def _noise_floor(predictions: PooledPredictions) -> float:
-    floors = [METRICS["floor"].value(seed, Conventions()) for seed in predictions.seeds]
-    return sum(floors) / len(floors)
-
-
-def _check_against(families: Sequence[FamilyFacts], names: Sequence[str]) -> None:
-    known = dict.fromkeys(v.label for facts in families for v in facts.variants)
-    for name in names:
-        if known and name not in known:
-            raise ReportError(
-                f"--against {name!r}: no run has all images of it. Use one of {', '.join(known)}."
-            )
 
 
 MEAN = ""
@@ -294,57 +269,48 @@ def mean_facts(
     """
     sets = condition.sets_of(family)
     variants = condition.variants(sets)
-    groups = {**{name: (name,) for name in sets}, MEAN: sets}
-    if len(sets) == 1:
-        groups = {MEAN: sets}
     draws = {name: _set_draws(condition, name, resampling=resampling) for name in sets}
+    groups = {name: (name,) for name in sets} if len(sets) > 1 else {}
     numbers: dict[tuple[Variant, str, str], Number] = {}
     undecided = set()
-    for column, group in groups.items():
+    for column, group in {**groups, MEAN: sets}.items():
         drawn = _mean_draws([draws[name] for name in group])
-        undecided |= {(metric, column) for metric in PAPER if not any_significant(drawn, metric)}
-        winners = {metric: best(drawn, metric) for metric in PAPER}
-        for variant in variants:
-            for metric in PAPER:
+        for metric in PAPER:
+            winner = best(drawn, metric)
+            undecided |= set() if any_significant(drawn, metric) else {(metric, column)}
+            for variant in variants:
                 number = _mean_number(condition, group, variant=variant, metric=metric)
                 if intervals and number.value is not None:
                     end = drawn[variant.label][metric].quantile_interval()
                     number = replace(number, low=end.low, high=end.high)
-                is_best = winners[metric] == variant.label
+                is_best = winner == variant.label
                 numbers[variant, metric, column] = replace(number, significant=is_best)
     return MeanFacts(condition, family, sets, variants, numbers, frozenset(undecided))
 
 
-def _set_draws(
-    condition: Condition, name: str, *, resampling: Resampling
-) -> dict[str, dict[str, Drawn]]:
+def _set_draws(condition: Condition, name: str, *, resampling: Resampling) -> Draws:
     """Draw the metrics of all finished variants of a set; those on the same images together."""
     groups: dict[tuple[int, ...], dict[str, PooledPredictions]] = {}
     for variant in condition.variants([name]):
         cells = condition.finished(name, variant)
         if cells:
-            sizes = tuple(cell.effective for cell in cells)
             pooled = pool({name: [cell.predictions for cell in cells]})
+            sizes = tuple(cell.effective for cell in cells)
             groups.setdefault(sizes, {})[variant.label] = pooled
     found: dict[str, dict[str, Drawn]] = {}
     for methods in groups.values():
-        found |= draw_metrics(
-            methods,
-            generator=np.random.default_rng([resampling.seed, *name.encode()]),
-            metrics=PAPER,
-            resamples=resampling.resamples,
-        )
+        generator = np.random.default_rng([resampling.seed, *name.encode()])
+        count = resampling.resamples
+        found |= draw_metrics(methods, generator=generator, metrics=PAPER, resamples=count)
     return found
 
 
-def _mean_draws(
-    sets: Sequence[Mapping[str, Mapping[str, Drawn]]],
-) -> dict[str, dict[str, Drawn]]:
+def _mean_draws(sets: Sequence[Draws]) -> Draws:
     """Return the draws of the mean over sets, of the variants that all sets have."""
-    labels = [label for label in sets[0] if all(label in drawn for drawn in sets)]
     return {
         label: {m: mean_over_sets([drawn[label][m] for drawn in sets]) for m in PAPER}
-        for label in labels
+        for label in sets[0]
+        if all(label in drawn for drawn in sets)
     }
 
 

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,14 +95,18 @@ def _class_name(names: Sequence[str], index: int) -> str:
 def _with_images(
     mistakes: Sequence[Mistake], condition: Condition, *, data_root: Path | None
 ) -> tuple[Mistake, ...]:
-    samples = {
-        name: _samples(condition, name, data_root=data_root)
-        for name in dict.fromkeys(mistake.dataset for mistake in mistakes)
-    }
-    return tuple(replace(m, image=_image(samples[m.dataset].get(m.sample))) for m in mistakes)
+    samples: dict[str, dict[str, Sample]] = {}
+    found = []
+    for mistake in mistakes:
+        name = mistake.dataset
+        if name not in samples:
+            samples[name] = _samples(condition, name, data_root=data_root)
+        sample = samples[name].get(mistake.sample)
+        found.append(replace(mistake, image=_image(sample) if sample else ""))
+    return tuple(found)
 
 
-def _samples(condition: Condition, name: str, *, data_root: Path | None) -> Mapping[str, Sample]:
+def _samples(condition: Condition, name: str, *, data_root: Path | None) -> dict[str, Sample]:
     """Load the samples of a data set by id; none when it is not on this machine."""
     presentation = condition.datasets[name].presentation
     try:
@@ -112,9 +116,9 @@ def _samples(condition: Condition, name: str, *, data_root: Path | None) -> Mapp
     return {sample.id: sample for sample in data.samples}
 
 
-def _image(sample: Sample | None) -> str:
+def _image(sample: Sample) -> str:
     try:
-        return data_uri(sample.image.open()) if sample is not None else ""
+        return data_uri(sample.image.open())
     except DtptError:
         return ""
 

@@ -8,7 +8,7 @@ package brings one, `demo.json`; it is made by
 or, from a run that exists, with `--from RUN` in addition.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +22,7 @@ from dtpt.methods import resolve_method
 from dtpt.metrics import METRICS
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
-from dtpt.report.load import Condition, LeaveOneOut, load_runs
+from dtpt.report.load import LeaveOneOut, load_runs
 from dtpt.report.repeat import run_command
 from dtpt.report.tables import pooled_table
 from dtpt.report.words import Paragraph, family_paragraph
@@ -39,8 +39,10 @@ METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
 GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
 USUAL = "d-tpt@1e6"  # without a record to choose from
 # what of a machine decides the last bits of a number
-SAME_SET = ("fingerprint", "samples", "views")
 SAME_KIND = ("machine", "processor", "system", "device", "torch", "threads")
+
+Pair = tuple[str, str, float, float]
+"""Where, metric, new and recorded value."""
 
 
 class Record(BaseModel):
@@ -60,7 +62,6 @@ class Record(BaseModel):
 
     @property
     def images(self) -> int:
-        """Images of all data sets."""
         return sum(counts.original for counts in self.results.n_samples.values())
 
     @property
@@ -77,7 +78,6 @@ class Record(BaseModel):
         )
 
     def save(self, path: Path) -> None:
-        """Write the record as JSON."""
         text = self.model_dump_json(by_alias=True, exclude_defaults=True)
         try:
             write_atomically(path, text.encode() + b"\n")
@@ -92,13 +92,7 @@ def make_record(
     command: str = "",
     resampling: Resampling | None = None,
 ) -> Record:
-    """Return the record of a run.
-
-    Args:
-        run: its folder.
-        methods: names of the methods to keep, with all their λ; all when empty.
-        command: that makes the run again; the run's own when empty.
-        resampling: how differences are decided.
+    """Return the record of a run; of some `methods` with all their λ, or of all.
 
     Raises:
         ReportError: several stores, or a method that lacks images.
@@ -108,40 +102,31 @@ def make_record(
             raise ReportError(f"{run} has {len(loaded.sources)} stores: `dtpt merge` it first.")
         (source,) = loaded.sources
         (condition,) = with_derived_rows(loaded).conditions
-        own = run_command(source).rpartition(" --output ")[0]
         results = results_of(source.run)
         kept = {c.label for c in source.run.cells if not methods or c.method in methods}
     cells = {k: c for k, c in condition.cells.items() if not methods or k[1].method in methods}
-    condition = replace(condition, cells=cells)
-    _check_complete(condition)
-    (families,) = compare_conditions([condition], resampling)
+    for (dataset, variant, seed), cell in cells.items():
+        if not cell.is_finished:
+            raise ReportError(
+                f"{dataset}, {variant.label}, seed {seed}: {cell.effective:,} of "
+                f"{cell.expected:,} images are evaluated; a record needs all. Finish the run."
+            )
+    (families,) = compare_conditions([replace(condition, cells=cells)], resampling)
     named = {
         name: {label: record for label, record in found.items() if label in kept}
         for name, found in results.results.items()
     }
+    again = run_command(source).rpartition(" --output ")[0]
     return Record(
-        command=command or f"{own} --output runs/recorded",
+        command=command or f"{again} --output runs/recorded",
         results=results.model_copy(update={"results": named, "groups": {}}),
         fitted=condition.fitted,
         families=families,
     )
 
 
-def _check_complete(condition: Condition) -> None:
-    for (dataset, variant, seed), cell in condition.cells.items():
-        if not cell.is_finished:
-            raise ReportError(
-                f"{dataset}, {variant.label}, seed {seed}: {cell.effective:,} of "
-                f"{cell.expected:,} images are evaluated; a record needs all. Finish the run."
-            )
-
-
 def read_record(path: Path) -> Record:
-    """Read a record from a file.
-
-    Raises:
-        ReportError: the file cannot be read, or is not a record.
-    """
+    """Read a record from a file; raise `ReportError` if it is none."""
     try:
         return Record.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -178,10 +163,10 @@ class RecordCheck:
         kind = "within the tolerance of pooled values, because the machines differ"
         if self.same_kind:
             kind = "bit by bit, because both were computed on the same kind of machine"
-        head = f"Compared with the record: {self.compared:,} numbers, {kind}"
-        if not self.deviations:
-            return f"{head}; all agree."
-        return f"{head}; {len(self.deviations)} differ, first {self.deviations[0]}"
+        outcome = "all agree."
+        if self.deviations:
+            outcome = f"{len(self.deviations)} differ, first {self.deviations[0]}"
+        return f"Compared with the record: {self.compared:,} numbers, {kind}; {outcome}"
 
 
 def check_record(new: Record, record: Record) -> RecordCheck:
@@ -192,9 +177,8 @@ def check_record(new: Record, record: Record) -> RecordCheck:
     of a few images in a thousand.
     """
     same = _kind(new.results) == _kind(record.results)
-    pairs = list(_family_values(new, record))
-    pairs += list(_set_values(new.results, record.results)) if same else []
-    return _checked(pairs, same_kind=same)
+    sets = _set_values(new.results, record.results) if same else ()
+    return _checked([*_family_values(new, record), *sets], same_kind=same)
 
 
 def check_results(run: Path, record: Record) -> RecordCheck:
@@ -202,16 +186,7 @@ def check_results(run: Path, record: Record) -> RecordCheck:
     with open_run(run) as stored:
         results = results_of(stored)
     same = _kind(results) == _kind(record.results)
-    return _checked(list(_set_values(results, record.results)) if same else [], same_kind=same)
-
-
-def _checked(pairs: Sequence[tuple[str, str, float, float]], *, same_kind: bool) -> RecordCheck:
-    deviations = []
-    for where, metric, own, recorded in pairs:
-        if abs(own - recorded) > (0.0 if same_kind else METRICS[metric].tolerance):
-            text = METRICS[metric].text
-            deviations.append(f"{where}, {metric}: {text(own)}, recorded {text(recorded)}.")
-    return RecordCheck(same_kind, len(pairs), tuple(deviations))
+    return _checked(_set_values(results, record.results) if same else (), same_kind=same)
 
 
 def _kind(results: Results) -> tuple[object, ...]:
@@ -220,11 +195,22 @@ def _kind(results: Results) -> tuple[object, ...]:
     return machines, spec.model.fingerprint, spec.tuning, spec.seeds, spec.template
 
 
-def _set_values(new: Results, record: Results) -> Iterator[tuple[str, str, float, float]]:
-    """Yield place, metric and both values for each data set, method and metric of both."""
+def _checked(pairs: Iterable[Pair], *, same_kind: bool) -> RecordCheck:
+    compared, deviations = 0, []
+    for where, metric, own, recorded in pairs:
+        compared += 1
+        if abs(own - recorded) > (0.0 if same_kind else METRICS[metric].tolerance):
+            text = METRICS[metric].text
+            deviations.append(f"{where}, {metric}: {text(own)}, recorded {text(recorded)}.")
+    return RecordCheck(same_kind, compared, tuple(deviations))
+
+
+def _set_values(new: Results, record: Results) -> Iterator[Pair]:
+    """Yield the means of each data set, method and metric that both have."""
     for name, methods in new.results.items():
         entry, known = new.configs[name], record.configs.get(name)
-        if known is None or any(getattr(entry, n) != getattr(known, n) for n in SAME_SET):
+        parts = ("fingerprint", "samples", "views")
+        if known is None or any(getattr(entry, part) != getattr(known, part) for part in parts):
             continue
         for label, found in methods.items():
             other = record.results[name].get(label)
@@ -234,19 +220,15 @@ def _set_values(new: Results, record: Results) -> Iterator[tuple[str, str, float
                     yield f"{name}, {label}", metric, value, recorded[metric]
 
 
-def _family_values(new: Record, record: Record) -> Iterator[tuple[str, str, float, float]]:
-    """Yield the same for the pooled values of families with the same sets."""
-    known = {facts.sets: facts for facts in record.families}
+def _family_values(new: Record, record: Record) -> Iterator[Pair]:
+    """Yield the pooled values of the families with the same sets."""
+    known = {(facts.sets, facts.images): facts.values for facts in record.families}
     for facts in new.families:
-        other = known.get(facts.sets)
-        if other is None or other.images != facts.images:
-            continue
-        for label, metrics in facts.values.items():
-            recorded = other.values.get(label, {})
+        for label, metrics in known.get((facts.sets, facts.images), {}).items():
             for metric, number in metrics.items():
-                value = recorded[metric].value if metric in recorded else None
-                if number.value is not None and value is not None:
-                    yield f"{facts.title}, {label}", metric, number.value, value
+                own = facts.values.get(label, {}).get(metric)
+                if own is not None and own.value is not None and number.value is not None:
+                    yield f"{facts.title}, {label}", metric, own.value, number.value
 
 
 def demo_plan(record: Record | None, *, full: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

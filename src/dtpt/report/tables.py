@@ -5,12 +5,23 @@ from dataclasses import replace
 from typing import Any
 
 from dtpt.data import family_title
+from dtpt.methods import PAPER_METHODS, method_title
 from dtpt.metrics import METRICS, Comparison, Metric
 from dtpt.report.facts import COMPARED, MEAN, PAPER, POOLED, SUMMARY, FamilyFacts, MeanFacts, Number
 from dtpt.report.load import Condition, Variant, set_title
-from dtpt.report.paper.numbers import PaperDifference
+from dtpt.report.paper.numbers import PaperDifference, PaperFloor
 from dtpt.report.words import caption
-from dtpt.tables import MINUS, Cell, Column, Row, Table, interval_text, metric_column, number_text
+from dtpt.tables import (
+    MINUS,
+    Cell,
+    Column,
+    Row,
+    Table,
+    interval_text,
+    metric_column,
+    number_text,
+    text_table,
+)
 
 OUTSIDE = "‡"
 FAILED = "†"
@@ -172,6 +183,20 @@ def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         cells += [Cell("?" if count is None else str(count)) for count in passes]
         lines.append(Row(row["title"], tuple(cells)))
     return Table(title, tuple(columns), tuple(lines), caption=caption("tables", "choices"))
+
+
+def floor_table(model: str, floors: Sequence[PaperFloor]) -> Table:
+    """Return the noise floors beside the paper's ECE."""
+    rows = []
+    for floor in floors:
+        ends = f"{100 * floor.low:.2f}–{100 * floor.high:.2f}"
+        printed = (floor.printed.get(name) for name in PAPER_METHODS)
+        numbers = ("—" if value is None else f"{100 * value:.2f}" for value in printed)
+        about = (set_title(floor.dataset), f"{floor.images:,}", ends)
+        rows.append((*about, f"{100 * floor.deviation:.2f}", *numbers))
+    heads = ("Data set", "images", "floor", "±", *map(method_title, PAPER_METHODS))
+    title = f"ECE in the paper and its noise floor (%), {model}"
+    return text_table(title, heads, rows=rows, caption=caption("tables", "floors"))
 
 
 def _table(

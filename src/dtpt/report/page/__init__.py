@@ -71,10 +71,7 @@ def run_card(report: Report) -> str:
         keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, _Ready) else escape_markdown(str(value)),
     )
-    made.filters |= {
-        "code": _code,
-        "markdown": lambda table: _Ready(markdown(table)),
-    }
+    made.filters |= {"code": _code, "markdown": lambda table: _Ready(markdown(table))}
     text = made.get_template("card.md").render(report=report, LIMITS=LIMITS)
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -105,34 +102,30 @@ def _sections(report: Report) -> dict[str, str]:
     """Return the headings by anchor, of all sections that have content."""
     parts = report.parts
     headings = {
-        "reliability": ("Reliability", any(part.reliability for part in parts)),
-        "results": ("Results", True),
-        "recorded": ("Recorded run", report.record is not None),
-        "coverage": ("Coverage check", any(part.coverage.tables for part in parts)),
-        "sets": ("Per data set", True),
-        "figures": ("Figures", bool(report.figures)),
-        "analysis": ("Analysis", report.analysis is not None),
-        "mistakes": ("Confident mistakes", any(part.mistakes for part in parts)),
-        "reading": ("How to read the numbers", True),
-        "run": ("Settings", True),
-        "commands": ("Commands", True),
+        "reliability": any(part.reliability for part in parts) and "Reliability",
+        "results": "Results",
+        "recorded": report.record is not None and "Recorded run",
+        "coverage": any(part.coverage.tables for part in parts) and "Coverage check",
+        "sets": "Per data set",
+        "figures": bool(report.figures) and "Figures",
+        "analysis": report.analysis is not None and "Analysis",
+        "mistakes": any(part.mistakes for part in parts) and "Confident mistakes",
+        "reading": "How to read the numbers",
+        "run": "Settings",
+        "commands": "Commands",
     }
-    return {key: heading for key, (heading, is_there) in headings.items() if is_there}
+    return {key: heading for key, heading in headings.items() if heading}
 
 
 def _inline(figure: CaptionedFigure, name: str) -> list[Markup]:
     """Return the markup of a figure, part by part; its words are escaped by `inline_svg`."""
-    return [
-        Markup(  # noqa: S704 - drawn by us
-            inline_svg(
-                svg,
-                name=f"{name}p{index}" if index else name,
-                title=figure.title,
-                description="Described with the first part." if index else figure.alternative,
-            )
-        )
-        for index, svg in enumerate(figure.parts)
-    ]
+    drawn = []
+    for index, svg in enumerate(figure.parts):
+        words = "Described with the first part." if index else figure.alternative
+        own = f"{name}p{index}" if index else name
+        text = inline_svg(svg, name=own, title=figure.title, description=words)
+        drawn.append(Markup(text))  # noqa: S704 - drawn by us
+    return drawn
 
 
 def _groups_by(items: Iterable[Any], attribute: str) -> list[tuple[str, list[Any]]]:
@@ -164,6 +157,8 @@ def condition_facts(condition: Condition) -> list[tuple[str, str]]:
     prompt = f"“{condition.template}”" + (" and a trained context" if condition.context else "")
     size = condition.size_text(condition.datasets)
     views = dict.fromkeys(str(entry.views.get("count", "?")) for entry in entries)
+    steps = _counted(tuning.get("steps"), "AdamW step")
+    rate = f"learning rate {tuning.get('learning_rate')}"
     return [
         ("Model", condition.model),
         ("Weights (sha256)", condition.fingerprint[:16]),
@@ -173,12 +168,7 @@ def condition_facts(condition: Condition) -> list[tuple[str, str]]:
         ("Seeds", ", ".join(str(seed) for seed in condition.seeds)),
         ("Images", f"{size} in {_counted(len(entries), 'data set')}"),
         ("Views per image", ", ".join(views)),
-        (
-            "Tuning",
-            f"{_counted(tuning.get('steps'), 'AdamW step')}, "
-            f"learning rate {tuning.get('learning_rate')}, "
-            f"ρ = {tuning.get('rho')}, entropy {tuning.get('entropy')}",
-        ),
+        ("Tuning", f"{steps}, {rate}, ρ = {tuning.get('rho')}, entropy {tuning.get('entropy')}"),
     ]
 
 
@@ -188,37 +178,28 @@ def _counted(number: object, word: str) -> str:
 
 def dataset_table(condition: Condition) -> Table:
     """Return a line per data set."""
-    return text_table(
-        "",
-        ("Data set", "Family", "Classes", "Images", "Views", "Fingerprint"),
-        rows=[
-            (
-                set_title(name),
-                family_title(entry.family),
-                f"{entry.classes:,}",
-                condition.size_text([name]).removesuffix(" images"),
-                str(entry.views.get("count", "?"))
-                + " with AugMix" * bool(entry.views.get("augmix")),
-                entry.fingerprint[:12],
-            )
-            for name, entry in condition.datasets.items()
-        ],
-    )
+    rows = []
+    for name, entry in condition.datasets.items():
+        size = condition.size_text([name]).removesuffix(" images")
+        views = str(entry.views.get("count", "?"))
+        views += " with AugMix" if entry.views.get("augmix") else ""
+        about = (set_title(name), family_title(entry.family), f"{entry.classes:,}", size)
+        rows.append((*about, views, entry.fingerprint[:12]))
+    heads = ("Data set", "Family", "Classes", "Images", "Views", "Fingerprint")
+    return text_table("", heads, rows=rows)
 
 
 def environment_facts(loaded: Loaded) -> list[tuple[str, str]]:
     """Return where, when and how long the runs were computed."""
     sessions = [session for source in loaded.sources for session in source.sessions]
     seconds = sum(session.get("seconds") or 0.0 for session in sessions)
-    started = sorted(str(session["started"]) for session in sessions)
-    facts = [
-        ("Stores", ", ".join(str(source.path) for source in loaded.sources)),
-        ("First started", started[0] if started else "not recorded"),
-        ("Time", f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}"),
-    ]
-    known: dict[str, dict[str, None]] = {}
+    started = min((str(session["started"]) for session in sessions), default="not recorded")
+    known: dict[str, dict[str, None]] = {
+        "Stores": dict.fromkeys(str(source.path) for source in loaded.sources),
+        "First started": {started: None},
+        "Time": {f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}": None},
+    }
     for session in sessions:
-        environment = session.get("environment")
-        for name, value in (environment if isinstance(environment, dict) else {}).items():
-            known.setdefault(name, {})[str(value)] = None
-    return facts + [(name.replace("_", " "), ", ".join(values)) for name, values in known.items()]
+        for name, value in (session.get("environment") or {}).items():
+            known.setdefault(name.replace("_", " "), {})[str(value)] = None
+    return [(name, ", ".join(values)) for name, values in known.items()]

@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dtpt.methods import PAPER_METHODS, method_title
+from dtpt.methods import PAPER_METHODS
 from dtpt.metrics import Metric, calibrated_ece
-from dtpt.report.load import Condition, Variant, set_title
-from dtpt.tables import Table, text_table
+from dtpt.report.load import Condition, Variant
 
 Init = Literal["photo", "picture", "coop"]
 
@@ -45,6 +44,10 @@ def paper_data() -> dict[str, Any]:
     return content
 
 
+def _tables(kind: str) -> dict[str, Any]:
+    return {name: t for name, t in paper_data()["tables"].items() if t["kind"] == kind}
+
+
 def backbone_of(model: str) -> str | None:
     """Return the paper's backbone that a model name means, None for any other model."""
     name = SPELLINGS.get(model, model)
@@ -62,7 +65,7 @@ def init_of(template: str, context: str | None) -> Init | None:
 def is_paper_lambda(method: str, lambda_: float | None, *, family: str) -> bool:
     """Return whether the paper's row may have been computed with a λ.
 
-    The paper states λ for D-TPT only; for C-TPT and O-TPT their authors' values are accepted.
+    The paper gives λ of D-TPT only; of C-TPT and O-TPT their authors' values are accepted.
     """
     listed = paper_data()["lambdas"].get(method, {}).get(family)
     return lambda_ is None if listed is None else lambda_ in listed
@@ -81,21 +84,13 @@ def paper_number(backbone: str, dataset: str, *, method: str, metric: str) -> Pa
         >>> paper_number("ViT-B-16/openai", "dtd", method="d-tpt", metric="ece").value
         5.2
     """
-    known = backbone_of(backbone)
-    for name, table in paper_data()["tables"].items():
-        if table["kind"] != "sets" or known not in table["sets"]:
-            continue
-        value = table["sets"][known].get(method, {}).get(metric, {}).get(dataset)
+    errata = {(entry["table"], entry["metric"]): entry["fact"] for entry in paper_data()["errata"]}
+    for name, table in _tables("sets").items():
+        methods = table["sets"].get(backbone_of(backbone), {})
+        value = methods.get(method, {}).get(metric, {}).get(dataset)
         if value is not None:
-            return PaperNumber(value, None, name, _erratum(name, metric))
+            return PaperNumber(value, None, name, errata.get((name, metric), ""))
     return None
-
-
-def _erratum(table: str, metric: str) -> str:
-    for entry in paper_data()["errata"]:
-        if entry["table"] == table and entry["metric"] == metric:
-            return str(entry["fact"])
-    return ""
 
 
 def paper_mean(
@@ -107,12 +102,10 @@ def paper_mean(
         >>> paper_mean("RN50/openai", "natural-shifts", method="zero-shot", metric="accuracy")
         PaperNumber(value=40.66, std=None, table='table2', erratum='')
     """
-    known = backbone_of(backbone)
-    for name, table in paper_data()["tables"].items():
-        if table["kind"] != "means" or table["family"] != family:
-            continue
-        cell = table["means"].get(known, {}).get(init, {}).get(method, {}).get(metric)
-        if cell is not None:
+    for name, table in _tables("means").items():
+        prompts = table["means"].get(backbone_of(backbone), {})
+        cell = prompts.get(init, {}).get(method, {}).get(metric)
+        if cell is not None and table["family"] == family:
             return PaperNumber(cell["value"], cell.get("std"), name)
     return None
 
@@ -152,25 +145,23 @@ def beside_paper(
 
 def paper_sets(family: str) -> set[str]:
     """Return the paper's data sets of a family, from its tables per set."""
-    names: set[str] = set()
-    for table in paper_data()["tables"].values():
-        if table["kind"] == "sets" and table["family"] == family:
-            for methods in table["sets"].values():
-                names |= set(methods["zero-shot"]["accuracy"]) - {"mean"}
-    return names
+    tables = [table for table in _tables("sets").values() if table["family"] == family]
+    methods = [methods for table in tables for methods in table["sets"].values()]
+    return {name for one in methods for name in one["zero-shot"]["accuracy"]} - {"mean"}
 
 
 def is_comparable(condition: Condition, sets: Sequence[str], *, variant: Variant) -> bool:
     """Return whether model, tuning, images, views and λ are those of the paper's experiments."""
     is_tuned_alike = set(condition.unusual) <= {condition.precision}
-    if backbone_of(condition.model) is None or not is_tuned_alike:
-        return False
-    entries = [condition.datasets[name] for name in sets]
-    return all(
-        entry.samples == paper_images(entry.name)
-        and entry.views.get("count") == paper_data()["views"]
-        and is_paper_lambda(variant.method, variant.lambda_, family=entry.family)
-        for entry in entries
+    return (
+        backbone_of(condition.model) is not None
+        and is_tuned_alike
+        and all(
+            entry.samples == paper_images(entry.name)
+            and entry.views.get("count") == paper_data()["views"]
+            and is_paper_lambda(variant.method, variant.lambda_, family=entry.family)
+            for entry in (condition.datasets[name] for name in sets)
+        )
     )
 
 
@@ -230,28 +221,4 @@ def _floor(backbone: str, dataset: str) -> PaperFloor | None:
         high=max(floor.mean for floor in floors),
         deviation=max(floor.deviation for floor in floors),
         printed={method: number.value / 100 for method, number in printed.items() if number},
-    )
-
-
-def floor_table(model: str, floors: Sequence[PaperFloor]) -> Table:
-    """Return the noise floors beside the paper's ECE."""
-    return text_table(
-        f"ECE in the paper and its noise floor (%), {model}",
-        ("Data set", "images", "floor", "±", *map(method_title, PAPER_METHODS)),
-        rows=[
-            (
-                set_title(floor.dataset),
-                f"{floor.images:,}",
-                f"{100 * floor.low:.2f}–{100 * floor.high:.2f}",
-                f"{100 * floor.deviation:.2f}",
-                *(
-                    f"{100 * floor.printed[name]:.2f}" if name in floor.printed else "—"
-                    for name in PAPER_METHODS
-                ),
-            )
-            for floor in floors
-        ],
-        caption="Floor: expected ECE of a perfectly calibrated model with as many images, 20 bins "
-        "and confidences from a beta distribution around TPT's accuracy (concentration 1 to 5); "
-        "±: standard deviation of such an ECE. An ECE near its floor is mostly noise.",
     )

@@ -184,12 +184,6 @@ def _shortest(work: Callable[[], object]) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Write a duration for people.
-
-    Example:
-        >>> duration_text(95), duration_text(7300), duration_text(200_000)
-        ('2 minutes', '2.0 hours', '2.3 days')
-    """
     if seconds < 5400:
         return f"{max(1, round(seconds / 60))} minutes"
     if seconds < 2 * 86400:
