@@ -1,10 +1,22 @@
-"""Command lines and Python lines that give the same numbers again, from options. No torch."""
+"""Command lines and Python lines that give the same numbers again, from options and stored runs.
 
+No torch.
+"""
+
+import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from dtpt.options import ImageOptions, Options, PredictOptions, flag
+from dtpt.data.catalog import family_protocol
+from dtpt.errors import DtptError
+from dtpt.methods import resolve_method
+from dtpt.options import EvalOptions, ImageOptions, Options, PredictOptions, flag
+from dtpt.runs.spec import DatasetSpec, MethodSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
+
+ALWAYS = ("model", "dataset", "method", "seed", "views", "output")
 
 
 def command_line(
@@ -121,3 +133,98 @@ def _python_arguments(settings: ImageOptions) -> list[str]:
     arguments = ["model", "classes", "method=method"]
     arguments += [f"{name}={value!r}" for name, value in changed.items()]
     return arguments + ([f"settings=dtpt.TuningSettings({steps})"] if tuning else [])
+
+
+def eval_command(
+    spec: RunSpec,
+    *,
+    datasets: Sequence[DatasetSpec],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    sessions: Sequence[Mapping[str, Any]] = (),
+    failures: Collection[tuple[str, str]] = (),
+    output: Path | None = None,
+) -> str:
+    """Return the `dtpt eval` that computes a run again, or a part of it.
+
+    Args:
+        spec: of the run, or of one with the same settings.
+        datasets: those to evaluate.
+        methods: as typed; see `method_words`.
+        seeds: of the views.
+        sessions: in which the run was computed; they know `--partial` and, with an `output`,
+            the data root.
+        failures: (data set, sample) that could not be read.
+        output: folder of the run; None for the default.
+    """
+    first = datasets[0]
+    roots = [session.get("data_root") for session in sessions] if output else []
+    prompt: dict[str, object] = {"template": spec.template}
+    if spec.context is not None:
+        prompt = {"context": f"FILE-WITH-SHA256-{spec.context[:12]}"}
+    given = {
+        "model": spec.model.name,
+        **prompt,
+        "dataset": [entry.name for entry in datasets],
+        "method": methods,
+        "seed": seeds,
+        "views": first.views.get("count", 64),
+        **spec.tuning,
+        "precision": spec.precision,
+        "batch": spec.batch,
+        "limit": first.limit,
+        "partial": _takes_parts(datasets, sessions),
+        "presentation": first.presentation,
+        "max_failures": _allowed_failures(datasets, failures),
+        "data_root": roots[-1] if roots else None,
+        "output": output,
+    }
+    return command_line("eval", options=EvalOptions, given=given, always=ALWAYS)
+
+
+def method_words(spec: RunSpec) -> list[str]:
+    """Return what to give to `--method` so that every data set gets its methods with their λ.
+
+    A λ that all sets share is written out (`d-tpt@1e6`). One that differs between sets is the
+    default of each set's protocol and is given by the method's name alone.
+    """
+    longest = max(spec.datasets, key=lambda entry: len(entry.methods))
+    everywhere = set.intersection(*(set(entry.methods) for entry in spec.datasets))
+    mixed = [m.label if m in everywhere else m.name for m in longest.methods]
+    labels = [method.label for method in longest.methods]
+    names = list(dict.fromkeys(method.name for method in longest.methods))
+    for words in (mixed, labels, names):
+        if all(_expanded(words, entry) == entry.methods for entry in spec.datasets):
+            return words
+    return mixed
+
+
+def _expanded(words: Sequence[str], entry: DatasetSpec) -> tuple[MethodSpec, ...]:
+    """Return the methods that a data set would get."""
+    protocol = family_protocol(entry.family)
+    try:
+        methods = [resolve_method(word, protocol=protocol) for word in words]
+    except DtptError:  # a plug-in that is not installed here
+        return ()
+    return tuple(dict.fromkeys(MethodSpec(name=m.name, lambda_=m.lambda_) for m in methods))
+
+
+def _takes_parts(datasets: Sequence[DatasetSpec], sessions: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a set lacks images; under a limit only the typed command shows that."""
+    if any(entry.limit is None and entry.is_partial for entry in datasets):
+        return True
+    return any("--partial" in (session.get("command") or ()) for session in sessions)
+
+
+def _allowed_failures(
+    datasets: Sequence[DatasetSpec], failures: Collection[tuple[str, str]]
+) -> float:
+    """Return the fraction of images that may fail, where more did than the default allows."""
+    default: float = EvalOptions.model_fields["max_failures"].default
+    allowed = default
+    for entry in datasets:
+        failed = sum(name == entry.name for name, _ in failures)
+        if failed > max(math.floor(default * entry.samples), 1):
+            above = (math.floor(100 * failed / entry.samples) + 1) / 100
+            allowed = max(allowed, min(above, 1.0))
+    return allowed

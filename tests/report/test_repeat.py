@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from handmade import FIVE, SHIFTED, TUNING, dataset, write_run
 
+from dtpt.commands import method_words
 from dtpt.methods import resolve_method
 from dtpt.report import Variant, load_runs
+from dtpt.report.compose import report_command
 from dtpt.report.facts import Resampling
-from dtpt.report.repeat import method_words, report_command, row_command, run_command
 from dtpt.runs.spec import MethodSpec
 
 
@@ -52,7 +53,7 @@ def test_a_lambda_that_was_given_is_in_the_command(tmp_path) -> None:
         dataset(methods=(*FIVE, ("d-tpt", 1e6))),
         dataset("sketches", family="natural-shifts", methods=(*SHIFTED, ("d-tpt", 1e6))),
     ]
-    assert "c-tpt,o-tpt,d-tpt@100000,d-tpt@1000000 " in run_command(spec_of(tmp_path, sets))
+    assert "c-tpt,o-tpt,d-tpt@100000,d-tpt@1000000 " in spec_of(tmp_path, sets).command
 
 
 def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
@@ -63,7 +64,7 @@ def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
         template="art of a {}.",
         session={"data_root": "/my data", "environment": {}},
     )
-    words = shlex.split(run_command(source))
+    words = shlex.split(source.command)
     for flag, value in (
         ("--weight-decay", "0.5"),
         ("--entropy", "mean-of"),
@@ -79,7 +80,7 @@ def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
 
 def test_one_row_can_be_computed_by_itself(five_methods) -> None:
     (condition,) = five_methods.conditions
-    text = row_command(condition, ["pets", "cars"], variant=Variant("d-tpt", 1e5))
+    text = condition.row_command(["pets", "cars"], Variant("d-tpt", 1e5))
     assert "--dataset pets,cars --method d-tpt@100000 --seed 0,1" in text
 
 
@@ -90,8 +91,8 @@ def test_precision_and_batch_are_in_the_commands(tmp_path) -> None:
     with load_runs([run]) as loaded:
         (condition,) = loaded.conditions
         commands = (
-            run_command(loaded.sources[0]),
-            row_command(condition, ["pets"], variant=Variant("tpt")),
+            loaded.sources[0].command,
+            condition.row_command(["pets"], Variant("tpt")),
         )
     for command in commands:
         assert "--precision bfloat16 --batch 4" in command
@@ -99,7 +100,7 @@ def test_precision_and_batch_are_in_the_commands(tmp_path) -> None:
 
 def test_a_part_is_taken_where_any_set_lacks_images(tmp_path) -> None:
     source = spec_of(tmp_path, [dataset(), dataset("cars", whole=100)])
-    assert "--partial" in run_command(source)
+    assert "--partial" in source.command
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -107,8 +108,8 @@ def test_a_part_is_taken_under_a_limit_where_that_was_typed(tmp_path, typed) -> 
     command = ["dtpt", "eval", *(["--partial"] if typed else [])]
     session = {"command": command, "environment": {}}
     source = spec_of(tmp_path, [dataset(whole=100, limit=4)], session=session)
-    assert ("--partial" in run_command(source)) is typed
-    assert "--limit 4" in run_command(source)
+    assert ("--partial" in source.command) is typed
+    assert "--limit 4" in source.command
 
 
 @pytest.mark.parametrize(("failed", "allowed"), [(0, None), (1, None), (2, 0.21), (9, 0.91)])
@@ -118,23 +119,24 @@ def test_as_many_failures_as_there_were_are_let_pass(tmp_path, failed, allowed) 
         [dataset(samples=10)],
         done=lambda cell, index: "failed" if index < failed else "ok",
     )
-    words = shlex.split(run_command(source))
+    words = shlex.split(source.command)
     found = float(words[words.index("--max-failures") + 1]) if "--max-failures" in words else None
     assert found == allowed
 
 
 def test_the_report_is_made_again_with_its_own_options(five_methods) -> None:
-    sources = five_methods.sources
-    plain = report_command(sources, Path("out"), resampling=Resampling())
-    assert plain == f"dtpt report {sources[0].folder} --output out"
+    (source,) = five_methods.sources
+    unset = {"analysis": None, "intervals": False, "data_root": None}
+    plain = report_command(five_methods, Path("out"), resampling=Resampling(), options=unset)
+    assert plain == f"dtpt report {source.folder} --output out"
     own = report_command(
-        sources,
+        five_methods,
         Path("out"),
         resampling=Resampling(resamples=50, level=0.9),
-        intervals=True,
-        analysed=True,
-        data_root=Path("/my data"),
+        options={"analysis": "FILE", "intervals": True, "data_root": Path("/my data")},
     )
-    assert own.removeprefix(plain) == (
-        " --analysis ANALYSIS-FILE --intervals --resamples 50 --level 0.9 --data-root '/my data'"
-    )
+    words = shlex.split(own.removeprefix(plain))
+    assert words == [
+        *("--analysis", "FILE", "--intervals", "--data-root", "/my data"),
+        *("--level", "0.9", "--resamples", "50"),
+    ]

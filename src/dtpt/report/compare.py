@@ -59,7 +59,6 @@ class Comparisons:
         return {**chosen, "conditions": conditions}
 
     def sections(self) -> Iterator[tuple[str, tuple[Paragraph, ...], list[Table]]]:
-        """Yield title, verdicts and tables of every condition."""
         for condition, families in self.conditions:
             tables = []
             for facts in families:
@@ -114,14 +113,11 @@ def compare(
 
 @dataclass(frozen=True)
 class MethodChoices:
-    """What every method of a run gives and costs."""
-
     methods: tuple[dict[str, Any], ...]
     tables: tuple[Table, ...]  # one per family
     seconds_per_image: float | None  # with all methods and seeds
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
         return {"seconds_per_image": self.seconds_per_image, "methods": list(self.methods)}
 
 

@@ -1,8 +1,9 @@
 """A report: computed once from the runs, then written as page, card, tables and figures."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dtpt.data import family_title
 from dtpt.errors import ReportError, os_error
 from dtpt.files import printable, write_atomically
 from dtpt.machine import package_version
+from dtpt.options import flag
 from dtpt.report.coverage import CoverageReport, coverage_report
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import (
@@ -29,7 +31,6 @@ from dtpt.report.figures.reliability import dataset_figures, pooled_reliability
 from dtpt.report.load import Condition, LeaveOneOut, Loaded, load_runs
 from dtpt.report.mistakes import Mistake, mistakes_title, worst_mistakes
 from dtpt.report.record import Record
-from dtpt.report.repeat import report_command, row_command, run_command
 from dtpt.report.tables import (
     difference_tables,
     mean_table,
@@ -69,8 +70,6 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole report as data."""
-
     title: str
     loaded: Loaded
     parts: tuple[ConditionReport, ...]
@@ -86,7 +85,6 @@ class Report:
 
     @property
     def figures(self) -> Figures:
-        """Those of the section of figures."""
         return (*self.extra, *(figure for part in self.parts for figure in part.figures))
 
     @property
@@ -95,7 +93,6 @@ class Report:
 
     @property
     def all_figures(self) -> Figures:
-        """All of them, in the order of the page."""
         first = [figure for part in self.parts for figure in part.reliability]
         return (*first, *self.figures, *self.coverage_figures, *self.analysis_figures)
 
@@ -124,7 +121,6 @@ class WrittenReport:
     report: Report
 
     def document(self) -> dict[str, Any]:
-        """Return verdicts, notes and every number as plain data."""
         return {
             "verdicts": [
                 f"{heading}: {paragraph.text}" if heading else paragraph.text
@@ -174,13 +170,9 @@ def write_report(
     with load_runs(runs) as stored:
         loaded = with_derived_rows(stored, fitted)
         parts, prompt_tables = _parts(loaded, chosen, intervals=intervals, data_root=data_root)
+    options = {"analysis": found and "ANALYSIS-FILE", "intervals": intervals}
     again = report_command(
-        loaded.sources,
-        folder,
-        resampling=chosen,
-        intervals=intervals,
-        analysed=found is not None,
-        data_root=data_root,
+        loaded, folder, resampling=chosen, options={**options, "data_root": data_root}
     )
     report = Report(
         title=title or _title(loaded.conditions),
@@ -190,12 +182,24 @@ def write_report(
         extra=tuple(extra),
         analysis=found,
         analysis_figures=tuple(analysis_figures(found)) if found else (),
-        commands=(*dict.fromkeys(map(run_command, loaded.sources)), again),
+        commands=(*dict.fromkeys(source.command for source in loaded.sources), again),
         note=note,
         record=record,
     )
     paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
     return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
+
+
+def report_command(
+    loaded: Loaded, output: Path, *, resampling: Resampling, options: Mapping[str, object]
+) -> str:
+    """Return the `dtpt report` that makes a report again; options without a value are left out."""
+    parts = ["dtpt", "report", *dict.fromkeys(str(source.folder) for source in loaded.sources)]
+    chosen = {n: v for n, v in asdict(resampling).items() if v != getattr(Resampling(), n)}
+    for name, value in {"output": output, **options, **chosen}.items():
+        parts += [flag(name)] if value else []
+        parts += [str(value)] if value and value is not True else []
+    return shlex.join(parts)
 
 
 def _files(report: Report) -> dict[str, str]:
@@ -282,7 +286,7 @@ def _part(
         mistakes=worst_mistakes(condition, data_root=data_root),
         mistakes_of=mistakes_title(condition),
         rows=tuple(
-            (f"{table.title}: {v.title}", row_command(condition, own.sets, variant=v))
+            (f"{table.title}: {v.title}", condition.row_command(own.sets, v))
             for table, own in zip(tables, means, strict=True)
             for v in own.variants
             if not v.derived

@@ -47,7 +47,6 @@ class CoverageReport:
 
 
 def coverage_report(condition: Condition, *, prefix: str = "") -> CoverageReport:
-    """Check all families at `TARGETS`."""
     cells = checked_cells(condition)
     tables, sets, figures = [], [], []
     for family in condition.families:

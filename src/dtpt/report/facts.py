@@ -47,8 +47,6 @@ AGAINST = ("zero-shot", "tpt")
 
 @dataclass(frozen=True)
 class Resampling:
-    """How differences are decided."""
-
     level: float = 0.95  # probability that all intervals of a report hold
     resamples: int = 1000
     seed: int = 0
@@ -104,7 +102,6 @@ class FamilyFacts:
 
     @property
     def is_decided(self) -> bool:
-        """Whether any comparison is significant."""
         return any(one.significant for one in self.comparisons)
 
     @property
@@ -114,7 +111,6 @@ class FamilyFacts:
         return tuple(v for v in self.variants if v.derived or v.method not in chosen)
 
     def document(self) -> dict[str, Any]:
-        """Return the facts as plain data for `--json`."""
         names = ("value", "low", "high", "significant", "floor")
         return {
             "family": self.title,
@@ -306,7 +302,6 @@ def _set_draws(condition: Condition, name: str, *, resampling: Resampling) -> Dr
 
 
 def _mean_draws(sets: Sequence[Draws]) -> Draws:
-    """Return the draws of the mean over sets, of the variants that all sets have."""
     return {
         label: {m: mean_over_sets([drawn[label][m] for drawn in sets]) for m in PAPER}
         for label in sets[0]

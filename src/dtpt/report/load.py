@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from dtpt.commands import eval_command, method_words
 from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
@@ -68,7 +69,6 @@ class Variant:
 
     @property
     def look(self) -> tuple[str, float | None]:
-        """What decides its look in figures."""
         return (self.label if self.derived else self.method), self.lambda_
 
 
@@ -108,7 +108,6 @@ class CellRows:
         )
 
     def metric(self, key: str) -> float:
-        """Return one metric as a fraction, computed once."""
         predictions, metric = self.predictions, METRICS[key]
         return predictions.once(("metric", key), lambda: metric.value(predictions, Conventions()))
 
@@ -144,6 +143,19 @@ class Source:
         """The run's folder, as given to commands."""
         return self.path.parent if self.path.name == MAIN_STORE else self.path
 
+    @property
+    def command(self) -> str:
+        """The `dtpt eval` that makes (or resumes) the run."""
+        return eval_command(
+            self.spec,
+            datasets=self.spec.datasets,
+            methods=method_words(self.spec),
+            seeds=self.spec.seeds,
+            sessions=self.sessions,
+            failures={failure[:2] for failure in self.failures},
+            output=self.folder,
+        )
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -164,7 +176,6 @@ class Condition:
 
     @property
     def title(self) -> str:
-        """Model, prompt and unusual settings, for headings."""
         context = " with trained context" if self.context else ""
         return ", ".join((self.model, f"“{self.template}”{context}", *self.unusual))
 
@@ -207,6 +218,18 @@ class Condition:
         count = sum(entry.samples for entry in entries) if answered is None else answered
         whole = sum(max(entry.samples, entry.whole or 0) for entry in entries)
         return f"{count:,} images" if count == whole else f"{count:,} of {whole:,} images"
+
+    def row_command(self, datasets: Iterable[str], variant: Variant) -> str:
+        """Return the `dtpt eval` that computes one row of a table by itself."""
+        sources = self.sources
+        return eval_command(
+            sources[0].spec,
+            datasets=[self.datasets[name] for name in datasets],
+            methods=[variant.label],
+            seeds=self.seeds,
+            sessions=[session for source in sources for session in source.sessions],
+            failures={failure[:2] for source in sources for failure in source.failures},
+        )
 
     def log_probabilities(self, key: Key, *, keep: bool = False) -> LogProbabilities | None:
         """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored.

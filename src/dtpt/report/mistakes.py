@@ -21,8 +21,6 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong prediction with a high confidence."""
-
     dataset: str
     sample: str
     truth: str
@@ -124,7 +122,6 @@ def _image(sample: Sample) -> str:
 
 
 def data_uri(image: Image.Image) -> str:
-    """Return an image, at most 264 pixels wide and high, as a JPEG in a data URI."""
     small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))
     stream = io.BytesIO()

@@ -23,7 +23,6 @@ from dtpt.metrics import METRICS
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
 from dtpt.report.load import LeaveOneOut, load_runs
-from dtpt.report.repeat import run_command
 from dtpt.report.tables import pooled_table
 from dtpt.report.words import Paragraph, family_paragraph
 from dtpt.runs.reading import open_run
@@ -46,8 +45,6 @@ Pair = tuple[str, str, float, float]
 
 
 class Record(BaseModel):
-    """A run in aggregates."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: int = RECORD_FORMAT
@@ -66,7 +63,6 @@ class Record(BaseModel):
 
     @property
     def paragraphs(self) -> tuple[Paragraph, ...]:
-        """The verdict on each family."""
         return tuple(family_paragraph(facts) for facts in self.families)
 
     @property
@@ -116,7 +112,7 @@ def make_record(
         name: {label: record for label, record in found.items() if label in kept}
         for name, found in results.results.items()
     }
-    again = run_command(source).rpartition(" --output ")[0]
+    again = source.command.rpartition(" --output ")[0]
     return Record(
         command=command or f"{again} --output runs/recorded",
         results=results.model_copy(update={"results": named, "groups": {}}),
@@ -149,15 +145,12 @@ def load_record(model: str) -> Record | None:
 
 @dataclass(frozen=True)
 class RecordCheck:
-    """How a new run compares with a record."""
-
     same_kind: bool  # whether both come from the same kind of machine
     compared: int  # values that both have
     deviations: tuple[str, ...]  # those that differ more than they may
 
     @property
     def text(self) -> str:
-        """The outcome in a sentence or two."""
         if not self.compared:
             return "The record has none of these data sets and methods: nothing was compared."
         kind = "within the tolerance of pooled values, because the machines differ"

@@ -171,7 +171,6 @@ def _prompt(condition: Condition) -> str:
 
 
 def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return what each method of a family gives and costs."""
     columns = [metric_column(METRICS[metric]) for metric in SUMMARY]
     columns += [Column(name) for name in ("image passes", "text passes")]
     lines = []
@@ -186,7 +185,6 @@ def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def floor_table(model: str, floors: Sequence[PaperFloor]) -> Table:
-    """Return the noise floors beside the paper's ECE."""
     rows = []
     for floor in floors:
         ends = f"{100 * floor.low:.2f}–{100 * floor.high:.2f}"
@@ -306,7 +304,6 @@ def _floor_line(lines: Sequence[Sequence[Number]]) -> tuple[tuple[str, ...], ...
 
 
 def _legend(cells: Sequence[Cell], *, bold: bool = True, floor: bool = False) -> list[str]:
-    """Explain the marks that occur in a table."""
     used = {
         OUTSIDE: any(cell.is_outside for cell in cells),
         FAILED: any(cell.mark == FAILED for cell in cells),

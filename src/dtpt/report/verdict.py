@@ -39,8 +39,6 @@ class Effect:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said about one family."""
-
     facts: FamilyFacts
 
     @property

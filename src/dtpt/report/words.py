@@ -23,7 +23,6 @@ class Paragraph:
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
         return f"{self.where}: {' '.join(self.sentences)}"
 
 

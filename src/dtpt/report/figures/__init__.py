@@ -23,8 +23,6 @@ _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 @dataclass(frozen=True)
 class CaptionedFigure:
-    """A figure as SVG, with its words."""
-
     key: str  # names the figure in files and anchors
     title: str
     caption: str
@@ -35,7 +33,6 @@ class CaptionedFigure:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The SVG documents that a page shows."""
         return self.panels or (self.svg,)
 
 

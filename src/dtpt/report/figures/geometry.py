@@ -175,7 +175,6 @@ def movement_drawing(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
 
 
 def _draw_feature(axes: Axes, angle: float, *, name: str, marker: str) -> None:
-    """Draw the radius to a point of the unit circle, and its name."""
     x, y = math.cos(angle), math.sin(angle)
     axes.plot([0, x], [0, y], color=RULE, linewidth=0.8)
     axes.plot(x, y, marker=marker, color=INK, markersize=6, linestyle="none")

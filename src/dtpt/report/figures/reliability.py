@@ -56,13 +56,9 @@ def reliability_diagram(
 ) -> tuple[Figure, AxesPair]:
     """Draw accuracy per confidence bin above a histogram of confidence.
 
-    The figure belongs to no pyplot session: save it with `figure.savefig(path)`.
-
-    Args:
-        bins: what `dtpt.metrics.reliability_bins` returns.
-        title: shown above the diagram; empty for none.
-        band: what `dtpt.metrics.calibrated_band` returns for the same bins: where the accuracy of a
-            perfectly calibrated model would lie; bars that end inside are explained by chance.
+    The figure belongs to no pyplot session: save it with `figure.savefig(path)`. The `band` of
+    `dtpt.metrics.calibrated_band` shows where the accuracy of a perfectly calibrated model would
+    lie; bars that end inside are explained by chance.
 
     Example:
         >>> figure, axes = reliability_diagram(reliability_bins([0.9, 0.6], [True, False]))

@@ -85,7 +85,6 @@ def _draw_controls(axes: Axes, family: "FamilyControls") -> None:
 
 
 def _plane(points: Iterable[Mapping[str, Estimate]]) -> tuple[list[float], list[float]]:
-    """Return signed gaps and accuracies, in percent."""
     found = [(100 * p["signed_gap"].value, 100 * p["accuracy"].value) for p in points]
     return [gap for gap, _ in found], [accuracy for _, accuracy in found]
 

@@ -37,8 +37,6 @@ Corner = Literal["best", "upper left", "upper right", "lower right"]
 
 @dataclass(frozen=True)
 class Series:
-    """How one method looks in every figure."""
-
     colour: str
     marker: str
     dash: str | tuple[int, tuple[float, ...]]
@@ -46,12 +44,10 @@ class Series:
 
     @property
     def line(self) -> Style:
-        """Arguments of `Axes.plot` for a line with marks."""
         return {"color": self.colour, "linestyle": self.dash, "marker": self.marker}
 
     @property
     def marks(self) -> Style:
-        """Arguments of `Axes.plot` for marks without a line."""
         return {"color": self.colour, "linestyle": "none", "marker": self.marker}
 
 

@@ -34,7 +34,6 @@ LIMITS = (
 
 
 def render_page(report: Report) -> str:
-    """Return the whole page as HTML."""
     script, style = (
         (files("dtpt.report.page") / name).read_text("utf-8") for name in ("page.js", "page.css")
     )
@@ -99,7 +98,6 @@ def _environment(**options: Any) -> Environment:
 
 
 def _sections(report: Report) -> dict[str, str]:
-    """Return the headings by anchor, of all sections that have content."""
     parts = report.parts
     headings = {
         "reliability": any(part.reliability for part in parts) and "Reliability",
@@ -152,7 +150,6 @@ def _code(commands: Sequence[str]) -> _Ready:
 
 
 def condition_facts(condition: Condition) -> list[tuple[str, str]]:
-    """Return (name, value) pairs: what one condition evaluates and how."""
     entries, tuning = condition.datasets.values(), condition.tuning
     prompt = f"“{condition.template}”" + (" and a trained context" if condition.context else "")
     size = condition.size_text(condition.datasets)
@@ -177,7 +174,6 @@ def _counted(number: object, word: str) -> str:
 
 
 def dataset_table(condition: Condition) -> Table:
-    """Return a line per data set."""
     rows = []
     for name, entry in condition.datasets.items():
         size = condition.size_text([name]).removesuffix(" images")
@@ -190,7 +186,6 @@ def dataset_table(condition: Condition) -> Table:
 
 
 def environment_facts(loaded: Loaded) -> list[tuple[str, str]]:
-    """Return where, when and how long the runs were computed."""
     sessions = [session for source in loaded.sources for session in source.sessions]
     seconds = sum(session.get("seconds") or 0.0 for session in sessions)
     started = min((str(session["started"]) for session in sessions), default="not recorded")

@@ -38,7 +38,6 @@ class PaperNumber:
 
 @lru_cache(maxsize=1)
 def paper_data() -> dict[str, Any]:
-    """Return the whole data file."""
     text = (files("dtpt.report.paper") / "tables.json").read_text("utf-8")
     content: dict[str, Any] = json.loads(text)
     return content

@@ -114,7 +114,6 @@ class Speed:
     text: float  # to tune and predict, per class and method
 
     def image(self, *, views: int, classes: int, methods: int) -> float:
-        """Return the seconds for one image under one seed."""
         return views * (self.view + self.encode) + classes * methods * self.text
 
 
@@ -130,7 +129,6 @@ class Cost:
 
 
 def estimate(run: PlannedRun, speed: Speed) -> Cost:
-    """Estimate one run of paper sets from a measured speed."""
     cost = Cost(0, 0.0)
     for name in run.datasets:
         if name in PAPER_SETS:

@@ -21,8 +21,6 @@ Kind = Literal["eval", "analysis", "drawing"]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run that a target needs."""
-
     model: str
     datasets: tuple[str, ...]
     methods: tuple[str, ...]  # `@λ` where the target needs it
@@ -33,7 +31,6 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """A folder name for it."""
         prompt = "-coop" if self.needs_context else ""
         prompt += "-picture" if "picture" in self.template else ""
         return self.model.replace("/", "-") + prompt
@@ -41,8 +38,6 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Target:
-    """One table or figure of the paper."""
-
     name: str
     title: str
     kind: Kind
@@ -64,7 +59,6 @@ class MissingInputs:
 
     @property
     def lines(self) -> list[str]:
-        """What is missing, where it is expected and how to get it."""
         lines = [
             f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}"
             for name in self.models
@@ -79,7 +73,6 @@ class MissingInputs:
         return lines
 
     def document(self) -> dict[str, Any]:
-        """Return the same as plain data."""
         sets = [{**asdict(summary), "expected_at": paths} for summary, paths in self.datasets]
         return {"models": self.models, "datasets": sets, "context": self.context}
 
