@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 
 from dtpt import Classifier
-from dtpt.analysis import to_json
+from dtpt.analysis import analyse, to_json
 from dtpt.analysis.basis import common_bases, rotated
-from dtpt.analysis.gradients import gradient_agreement
-from dtpt.analysis.study import analyse
+from dtpt.analysis.dependence import gradient_agreement
 from dtpt.clip.config import ClipConfig, ResNetConfig, SmallResNetConfig
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.prompts import PromptSet
@@ -122,7 +121,7 @@ def test_runs_and_analyses_work_there(tiny_clip, pictures, tmp_path, monkeypatch
     monkeypatch.setenv("DTPT_CACHE", str(tmp_path / "cache"))
     options = EvalOptions(
         model="tiny", dataset=("x",), method=("tpt", "d-tpt", "c-tpt"), views=8, quiet=True,
-        output=tmp_path / "run", workers=0,
+        output=tmp_path / "run", view_workers=0,
     )  # fmt: skip
     near = analyse(options, model=tiny_clip, datasets=[pictures])
     with far_device() as device:
@@ -141,11 +140,10 @@ def test_bases_and_gradients_are_compared_there(tiny_clip, views):
         for place in ("cpu", device):
             model = moved(tiny_clip, place)
             text, images = model.encode_text(NAMES), views.to(place)
-            for basis in common_bases(text, images.mean(dim=0)):
-                turned = rotated(model, basis.rotation)
+            for rotation in common_bases(text, images.mean(dim=0)).values():
+                turned = rotated(model, rotation)
                 tuner = Tuner(turned, PromptSet.build(turned, NAMES))
-                agreement = gradient_agreement(tuner, methods, model="tiny", class_list="five")
-                found.append([pair.cosine for pair in agreement.pairs])
+                found.append([pair.cosine for pair in gradient_agreement(tuner, methods)])
     near, far = found[: len(found) // 2], found[len(found) // 2 :]
     np.testing.assert_allclose(far, near, atol=1e-3)
 

@@ -1,4 +1,4 @@
-"""Synthetic features with a planted dominant dimension, and a tiny model with pictures."""
+"""Synthetic features with a planted dominant dimension, and a tiny model with images."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,8 +41,8 @@ def directions() -> Callable[..., torch.Tensor]:
     return make
 
 
-def draw_pictures(folder: Path) -> Dataset:
-    """Write twelve small pictures of three classes."""
+def draw_images(folder: Path) -> Dataset:
+    """Write twelve small images of three classes."""
     generator = np.random.default_rng(3)
     for name in ("bird", "cat", "dog"):
         (folder / name).mkdir(parents=True)
@@ -53,15 +53,15 @@ def draw_pictures(folder: Path) -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Twelve pictures that no test changes."""
-    return draw_pictures(tmp_path_factory.mktemp("data") / "pictures")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Twelve images that no test changes."""
+    return draw_images(tmp_path_factory.mktemp("data") / "images")
 
 
 @pytest.fixture
-def own_pictures(tmp_path: Path) -> Dataset:
-    """The same pictures for one test to damage."""
-    return draw_pictures(tmp_path / "pictures")
+def own_images(tmp_path: Path) -> Dataset:
+    """The same images for one test to damage."""
+    return draw_images(tmp_path / "images")
 
 
 @pytest.fixture(scope="session", autouse=True)

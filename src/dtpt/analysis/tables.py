@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from dtpt.analysis.results import Analysis, DatasetAnalysis, Movement
+from dtpt.analysis.paper import Analysis, DatasetAnalysis
+from dtpt.analysis.scores import without_dominant
 from dtpt.tables import Table, text_table
 
 SHOWN_DIMENSIONS = 5
@@ -23,135 +24,99 @@ def analysis_tables(analysis: Analysis) -> Iterator[Table]:
 
 def dataset_tables(entry: DatasetAnalysis) -> Iterator[Table]:
     """Yield the tables of one data set and prompt, in the order of the paper."""
-    yield _dominant(entry)
-    yield _gap(entry)
-    yield _sensitivity(entry)
-    yield _scores(entry)
-    if entry.without:
-        yield _without(entry)
-    yield _geometry(entry)
-    yield _movement(entry)
+    yield from _features(entry)
+    heads = ("method (* efficient)", "Acc. ↑ %", "ECE ↓ %", "mean conf. %")
+    rows = [
+        (s.label + " *" * bool(s.efficient), *_percents(s.accuracy, s.ece, s.confidence, digits=2))
+        for s in entry.scores
+    ]
+    yield text_table("Accuracy and calibration", heads, rows=rows)
+    heads = ("method", "as it is", "without TDD", "without IDD")
+    rows = [
+        (scores[0].label, *(" / ".join(_percents(s.accuracy, s.ece, digits=2)) for s in scores))
+        for scores in without_dominant(entry.scores)
+    ]
+    if rows:
+        title = "Without dominant dimensions, accuracy / ECE (%)"
+        yield text_table(title, heads, rows=rows)
+    yield from _tuning(entry)
     if entry.image_dependence:
         yield _dependence(entry)
 
 
-def _without(entry: DatasetAnalysis) -> Table:
-    rows = [
-        (
-            found.original.label,
-            *(
-                f"{_percent(score.accuracy, 2)} / {_percent(score.ece, 2)}"
-                for score in (found.original, found.without_tdd, found.without_idd)
-            ),
-        )
-        for found in entry.without
-    ]
-    heads = ("method", "as it is", "without TDD", "without IDD")
-    return text_table("Without dominant dimensions, accuracy / ECE (%)", heads, rows=rows)
-
-
-def _dominant(entry: DatasetAnalysis) -> Table:
+def _features(entry: DatasetAnalysis) -> Iterator[Table]:
+    """Yield dominant dimensions, modality gap and sensitivity."""
     rows = []
     for name, side in (("text (TDD)", entry.text.dominant), ("image (IDD)", entry.image.dominant)):
         second = "—"
-        if side.runner_up is not None and side.runner_up_absolute is not None:
+        if side.runner_up is not None:
             second = f"{side.runner_up} ({side.runner_up_absolute:.3f})"
-        numbers = (f"{side.mean:+.3f}", f"{side.mean_absolute:.3f}")
-        fractions = (_percent(side.norm_share), _percent(side.consistency))
-        rows.append((name, str(side.index), *numbers, *fractions, second))
+        numbers = (str(side.index), f"{side.mean:+.3f}", f"{side.mean_absolute:.3f}")
+        rows.append((name, *numbers, *_percents(side.norm_fraction, side.consistency), second))
     heads = ("modality", "index", "mean", "mean |·|", "of norm² %", "same argmax %", "runner-up")
-    return text_table(f"Dominant dimensions (of {entry.dimensions})", heads, rows=rows)
-
-
-def _gap(entry: DatasetAnalysis) -> Table:
+    yield text_table(f"Dominant dimensions (of {entry.dimensions})", heads, rows=rows)
     gap = entry.gap
-    carriers = ", ".join(
-        f"{part.dimension}: {_percent(part.share)} %" for part in gap.shares[:SHOWN_DIMENSIONS]
-    )
-    rows = [
+    parts = (f"{p.dimension}: {100 * p.fraction:.1f} %" for p in gap.parts[:SHOWN_DIMENSIONS])
+    facts = [
         ("distance of the centroids", f"{gap.distance:.3f}"),
         ("cosine of the centroids", f"{gap.cosine:+.3f}"),
         ("mean cosine, image and its class", f"{gap.matched_cosine:+.3f}"),
         ("mean cosine, all pairs", f"{gap.all_pairs_cosine:+.3f}"),
-        ("fraction of the squared distance", carriers),
+        ("fraction of the squared distance", ", ".join(parts)),
     ]
-    return text_table("Modality gap", ("", "value"), rows=rows)
-
-
-def _sensitivity(entry: DatasetAnalysis) -> Table:
-    """Return the most sensitive dimensions under the three ways of masking."""
-    rows = [
-        (
-            MASKED[chart.masked],
-            ", ".join(f"{d.dimension}: {d.value:.2e}" for d in chart.top[:SHOWN_DIMENSIONS]),
-        )
-        for chart in entry.sensitivity
-    ]
+    yield text_table("Modality gap", ("", "value"), rows=facts)
+    charts = []
+    for chart in entry.sensitivity:
+        largest = (f"{index}: {value:.2e}" for index, value in chart.top[:SHOWN_DIMENSIONS])
+        charts.append((MASKED[chart.masked], ", ".join(largest)))
     title = f"Sensitivity KL(p_m ‖ q), nats, mean of {entry.sensitivity[0].images} images"
-    return text_table(title, ("masked", "largest dimensions"), rows=rows)
+    yield text_table(title, ("masked", "largest dimensions"), rows=charts)
 
 
-def _scores(entry: DatasetAnalysis) -> Table:
-    efficient = {point.label for point in entry.pareto if point.efficient}
-    rows = [
-        (
-            score.label + (" *" if score.label in efficient else ""),
-            *(_percent(value, 2) for value in (score.accuracy, score.ece, score.confidence)),
-        )
-        for score in entry.scores
-    ]
-    heads = ("method (* efficient)", "Acc. ↑ %", "ECE ↓ %", "mean conf. %")
-    return text_table("Accuracy and calibration", heads, rows=rows)
-
-
-def _geometry(entry: DatasetAnalysis) -> Table:
-    """Dispersion and logits after tuning; zero-shot is the state before."""
-    rows = []
-    for geometry in entry.geometry:
-        after = geometry.after
+def _tuning(entry: DatasetAnalysis) -> Iterator[Table]:
+    """Yield geometry and movement; zero-shot is the state before tuning."""
+    states, moves = [], []
+    for method in entry.geometry:
+        after = method.after
         logits = (f"{after.logit_range:.3f}", f"{after.logit_mean:.3f}")
         cosines = (after.cosine, after.top_cosine, after.label_cosine)
-        texts = (f"{after.atfd:.4f}", *logits, *(f"{cosine:.4f}" for cosine in cosines))
-        rows.append((geometry.label, *texts))
+        states.append((method.label, f"{after.atfd:.4f}", *logits, *(f"{c:.4f}" for c in cosines)))
+        for name, moved in (("top", method.top_class), ("others", method.other_classes)):
+            if moved is not None and method.every_class.squared_length > 0:
+                fractions = (moved.tangent_fraction, moved.normal_fraction, moved.binormal_fraction)
+                texts = (f"{moved.squared_length:.2e}", *_percents(*fractions, digits=2))
+                moves.append((method.label, name, *texts, f"{moved.tangent:+.4f}"))
     heads = ("method", "ATFD", "logit range", "logit mean", "cos all", "cos top", "cos true")
-    return text_table("Geometry after tuning", heads, rows=rows)
-
-
-def _movement(entry: DatasetAnalysis) -> Table:
-    """Movement of the text features; the signed tangent is positive toward the image."""
-    rows = []
-    for geometry in entry.geometry:
-        for name, moved in (("top", geometry.top_class), ("others", geometry.other_classes)):
-            if moved is not None and geometry.every_class.squared_length > 0:
-                rows.append((geometry.label, name, *_movement_texts(moved)))
-    heads = ("method", "classes", "mean ‖δ‖²", "tangent %", "normal %", "binormal %")
+    yield text_table("Geometry after tuning", heads, rows=states)
     chance = 100 / max(entry.dimensions - 1, 1)
     title = f"Movement of the text features (chance for the tangent: {chance:.2f} %)"
-    return text_table(title, (*heads, "toward image"), rows=rows)
-
-
-def _movement_texts(moved: Movement) -> Iterator[str]:
-    yield f"{moved.squared_length:.2e}"
-    for fraction in (moved.tangent_share, moved.normal_share, moved.binormal_share):
-        yield _percent(fraction, 2)
-    yield f"{moved.tangent:+.4f}"
+    heads = (
+        "method",
+        "classes",
+        "mean ‖δ‖²",
+        "tangent %",
+        "normal %",
+        "binormal %",
+        "toward image",
+    )
+    yield text_table(title, heads, rows=moves)
 
 
 def _dependence(entry: DatasetAnalysis) -> Table:
-    """Signs of the first step over images, and the static variant beside the method."""
+    """Return the signs of the first step over images, and the static variant beside the method."""
     rows = []
     for method in entry.image_dependence:
-        static = method.static
         signs = (method.same_sign_all, method.same_sign_most, method.regulariser_agreement)
-        own = (method.score.accuracy, method.score.ece)
-        scores = (*own, *((static.score.accuracy, static.score.ece) if static else (None, None)))
-        same = _percent(static.same_prediction if static else None)
-        rows.append((method.label, *map(_percent, signs), *(_percent(s, 2) for s in scores), same))
+        labels = (method.label, method.static)
+        scores = [entry.score(label) if label else None for label in labels]
+        pairs = [(score.accuracy, score.ece) if score else (None, None) for score in scores]
+        texts = _percents(*pairs[0], *pairs[1], digits=2)
+        rows.append((method.label, *_percents(*signs), *texts, *_percents(method.same_prediction)))
     heads = ("method", "same sign, all", "≥ 95 % of images", "as regul.", "Acc.", "ECE")
     static_heads = ("static Acc.", "static ECE", "same pred.")
     title = "How much of the first step depends on the image (%)"
     return text_table(title, (*heads, *static_heads), rows=rows)
 
 
-def _percent(fraction: float | None, digits: int = 1) -> str:
-    return "—" if fraction is None else f"{100 * fraction:.{digits}f}"
+def _percents(*fractions: float | None, digits: int = 1) -> list[str]:
+    return ["—" if value is None else f"{100 * value:.{digits}f}" for value in fractions]

@@ -5,39 +5,33 @@ store there what they finished, so that the same command again resumes.
 """
 
 import sys
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dtpt.analysis.basis_options import BasisOptions
-from dtpt.analysis.controls_options import ControlsOptions
-from dtpt.analysis.regularisers_options import RegularisersOptions
-from dtpt.analysis.views_options import ViewsOptions
+from dtpt.analysis import Analysis, Study, analyse, save_analysis, to_json
+from dtpt.analysis.basis import BasisOptions, basis_tables, study_basis
+from dtpt.analysis.controls import CONTROLS, ControlsOptions
+from dtpt.analysis.files import make_folder, save_json
+from dtpt.analysis.regularisers import (
+    RegularisersOptions,
+    regulariser_tables,
+    study_regularisers,
+)
+from dtpt.analysis.tables import dataset_tables
+from dtpt.analysis.views import VIEWS, ViewsOptions
 from dtpt.cli.exits import resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import record_parts, show
+from dtpt.cli.output import show
 from dtpt.files import printable, write_atomically
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import EvalOptions, Methods, RunFolder
 from dtpt.tables import Table
 
-if TYPE_CHECKING:
-    from dtpt.analysis import Analysis
-
-# Of each study the function in dtpt.analysis and its figure in dtpt.report.figures.studies.
-STUDIES = {
-    "basis": ("basis_study", "study_basis", "basis_figure"),
-    "controls": ("control_study", "study_controls", "controls_figure"),
-    "views": ("view_study", "study_views", "dial_figure"),
-    "regularisers": ("regulariser_study", "study_regularisers", ""),
-}
-LEGEND = (
-    "Fractions; metrics in their units. ±: 95 % interval. Differences are marked * where their "
-    "interval, corrected for all of one method or λ, excludes 0."
-)
+HIDDEN = ("lambda_", "shard", "keep", "executor")
+UNUSED = ("views", "steps", "learning_rate", "weight_decay", "rho", "entropy")
 
 
 class AnalyzeOptions(EvalOptions):
@@ -64,11 +58,7 @@ def analyze(
     Zero-shot, static variants and predictions without dominant dimensions are added to the methods.
     Tables are in the paper's units; analysis.json under --output has fractions, for the report.
     """
-    from dtpt.analysis.files import prepare_folder, save_analysis, to_json
-
-    prepare_folder(options.output)
-    from dtpt.analysis.study import analyse
-
+    make_folder(options.output)
     with resumable(options.output):
         analysis = analyse(options, templates=template or ())
     path = save_analysis(analysis, options.output)
@@ -80,10 +70,8 @@ def analyze(
         print(f"Wrote {printable(path)}", file=sys.stderr)
 
 
-def analysis_parts(analysis: "Analysis") -> Iterator[Table | str]:
+def analysis_parts(analysis: Analysis) -> Iterator[Table | str]:
     """Yield the tables of all data sets in the order of the paper, with headings between them."""
-    from dtpt.analysis.tables import dataset_tables
-
     for entry in analysis.datasets:
         failures = f" ({entry.failures} could not be read)" if entry.failures else ""
         yield (
@@ -104,9 +92,7 @@ def analysis_parts(analysis: "Analysis") -> Iterator[Table | str]:
 
 def basis(
     *,
-    options: Annotated[
-        BasisOptions, flags(BasisOptions, hide=("lambda_", "shard", "keep", "fresh", "batch"))
-    ],
+    options: Annotated[BasisOptions, flags(BasisOptions, hide=(*HIDDEN, "fresh", "batch"))],
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -116,14 +102,12 @@ def basis(
     axis is the mean text feature or the gap between texts and images. Cosines stay, so most
     methods predict as before, up to rounding; D-TPT does not. Finished data sets are kept.
     """
-    _run("basis", options, as_json=as_json)
+    _run(study_basis, options, tables=basis_tables, figure="basis_figure", as_json=as_json)
 
 
 def controls(
     *,
-    options: Annotated[
-        ControlsOptions, flags(ControlsOptions, hide=("lambda_", "shard", "keep", "executor"))
-    ],
+    options: Annotated[ControlsOptions, flags(ControlsOptions, hide=HIDDEN)],
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,15 +117,13 @@ def controls(
     average over some images, without their labels. TPT with smaller learning rates traces the
     curve that a shorter step gives. The same command again resumes.
     """
-    _run("controls", options, as_json=as_json)
+    tables = CONTROLS.tables
+    _run(CONTROLS.run, options, tables=tables, figure="controls_figure", as_json=as_json)
 
 
 def views(
     *,
-    options: Annotated[
-        ViewsOptions,
-        flags(ViewsOptions, hide=("views", "rho", "lambda_", "shard", "keep", "executor")),
-    ],
+    options: Annotated[ViewsOptions, flags(ViewsOptions, hide=(*HIDDEN, "views", "rho"))],
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -151,17 +133,13 @@ def views(
     views; then its prediction is read from a growing fraction of the most confident views instead
     of the original one. The same command again resumes.
     """
-    _run("views", options, as_json=as_json)
+    _run(VIEWS.run, options, tables=VIEWS.tables, figure="dial_figure", as_json=as_json)
 
 
 def regularisers(
     *,
     options: Annotated[
-        RegularisersOptions,
-        flags(
-            RegularisersOptions,
-            hide=("views", "steps", "learning_rate", "weight_decay", "rho", "entropy"),
-        ),
+        RegularisersOptions, flags(RegularisersOptions, hide=UNUSED)
     ] = RegularisersOptions(),
     config: Config = None,
     as_json: AsJson = False,
@@ -172,31 +150,30 @@ def regularisers(
     fraction of the context's numbers that both would move the same way (50 % by chance). No image
     is needed.
     """
-    _run("regularisers", options, as_json=as_json)
+    _run(study_regularisers, options, tables=regulariser_tables, as_json=as_json)
 
 
 def _run(
-    name: str,
+    make: Callable[[Any], Study],
     options: BasisOptions | ControlsOptions | ViewsOptions | RegularisersOptions,
     *,
+    tables: Callable[[Study], Iterator[Table | str]],
+    figure: str = "",
     as_json: bool,
 ) -> None:
     """Make a study, save it with its figure, and print its tables or its JSON."""
-    from dtpt.analysis.study_files import save_study, study_json
     from dtpt.report.figures import studies, svg_text
 
-    module, function, figure = STUDIES[name]
     with resumable(options.output):
-        study = getattr(import_module(f"dtpt.analysis.{module}"), function)(options)
-    written = [save_study(study, options.output, name=name)]
+        study = make(options)
+    written = [save_json(study, options.output / f"{study.name}.json")]
     if figure:
-        written.append(options.output / f"{name}.svg")
+        written.append(options.output / f"{study.name}.svg")
         write_atomically(written[-1], svg_text(getattr(studies, figure)(study)).encode())
     if as_json:
-        print(study_json(study))
+        print(to_json(study))
     else:
-        for part in record_parts(study):
+        for part in tables(study):
             show(part, "", framed=False)
-        print(LEGEND)
     if not options.quiet:
         print(f"Wrote {', '.join(map(printable, written))}", file=sys.stderr)

@@ -161,8 +161,7 @@ def _run(parts: Sequence[EvalOptions]) -> int:
 
 
 def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path) -> "Analysis":
-    from dtpt.analysis import save_analysis
-    from dtpt.analysis.study import analyse
+    from dtpt.analysis import analyse, save_analysis
     from dtpt.cli.analyze import analysis_parts
     from dtpt.files import write_atomically
     from dtpt.report.figures.geometry import analysis_figures

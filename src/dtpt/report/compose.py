@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dtpt.analysis.files import load_analysis
-from dtpt.analysis.results import Analysis
+from dtpt.analysis import Analysis, load_analysis
 from dtpt.data import family_title
 from dtpt.errors import ReportError, os_error
 from dtpt.files import printable, write_atomically

@@ -6,10 +6,10 @@ processes and on the nodes of a cluster.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from dtpt.prediction.features import FeatureCaches, Features, FeatureSource
 from dtpt.prediction.predictor import Predictor
 from dtpt.runs.rows import Row
 from dtpt.tuning import Outcome, TuningSettings, step_method, views_needed
+from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
 from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:
@@ -72,6 +73,43 @@ class WorkerSpec:
     def __call__(self, announce: Announce) -> "RunWorker":
         torch.set_num_threads(self.threads)
         return RunWorker(self, announce)
+
+    def load_model(self) -> "Clip":
+        """Load the model; a RunError unless it is the one that the driver loaded."""
+        model = load_model(
+            self.model, device=self.device, activation=self.activation, precision=self.precision
+        )
+        if model.fingerprint != self.fingerprint:
+            raise RunError(
+                f"{self.model} is another model here than where the run was started: fingerprint "
+                f"{model.fingerprint[:12]}… instead of {self.fingerprint[:12]}…"
+            )
+        return model
+
+    def feature_source(self, model: "Clip", announce: Callable[[Any], None]) -> FeatureSource:
+        """Return where features come from; `announce` gets the ticket of each image."""
+        return FeatureSource(
+            model,
+            view_workers=self.view_workers,
+            views=max((entry.recipe.count for entry in self.datasets), default=1),
+            caches=FeatureCaches(model, threads=self.threads) if self.cache else None,
+            announce=announce,
+        )
+
+    def predictor(
+        self, model: "Clip", dataset: int, *, budget_bytes: int = DEFAULT_BUDGET_BYTES
+    ) -> Predictor:
+        """Return the predictor of a data set (index)."""
+        entry = self.datasets[dataset]
+        return Predictor(
+            model,
+            entry.classes,
+            template=self.template,
+            context=None if self.context is None else torch.tensor(self.context),
+            recipe=entry.recipe,
+            settings=self.settings,
+            budget_bytes=budget_bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -144,15 +182,9 @@ class RunWorker:
         self, spec: WorkerSpec, announce: Announce, *, model: "Clip | None" = None
     ) -> None:
         self.spec = spec
-        self.model = _load(spec) if model is None else model
+        self.model = spec.load_model() if model is None else model
         self._announce = announce
-        self._source = FeatureSource(
-            self.model,
-            view_workers=spec.view_workers,
-            views=max((entry.recipe.count for entry in spec.datasets), default=1),
-            caches=FeatureCaches(self.model, threads=spec.threads) if spec.cache else None,
-            announce=self._announce_image,
-        )
+        self._source = spec.feature_source(self.model, self._announce_image)
         self._predictors: OrderedDict[int, Predictor] = OrderedDict()
         self._long_tasks: deque[tuple[int, LambdaTask | StreamTask]] = deque()
 
@@ -218,16 +250,7 @@ class RunWorker:
 
     def _predictor(self, dataset: int) -> Predictor:
         if dataset not in self._predictors:
-            entry = self.spec.datasets[dataset]
-            context = self.spec.context
-            self._predictors[dataset] = Predictor(
-                self.model,
-                entry.classes,
-                template=self.spec.template,
-                context=None if context is None else torch.tensor(context),
-                recipe=entry.recipe,
-                settings=self.spec.settings,
-            )
+            self._predictors[dataset] = self.spec.predictor(self.model, dataset)
         self._predictors.move_to_end(dataset)
         while len(self._predictors) > PREDICTORS_KEPT:
             self._predictors.popitem(last=False)
@@ -274,18 +297,6 @@ def with_lambdas(methods: Sequence[ResolvedMethod], lambdas: Lambdas) -> list[Re
         return list(methods)
     pairs = zip(methods, lambdas, strict=True)
     return [m if value is None else replace(m, lambda_=value) for m, value in pairs]
-
-
-def _load(spec: WorkerSpec) -> "Clip":
-    model = load_model(
-        spec.model, device=spec.device, activation=spec.activation, precision=spec.precision
-    )
-    if model.fingerprint != spec.fingerprint:
-        raise RunError(
-            f"{spec.model} is another model here than where the run was started: fingerprint "
-            f"{model.fingerprint[:12]}… instead of {spec.fingerprint[:12]}…"
-        )
-    return model
 
 
 @contextmanager

@@ -8,13 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtpt.analysis.feature_results import ModalityAnalysis, Sensitivity
-from dtpt.analysis.results import (
-    Analysis,
-    DatasetAnalysis,
-    DispersionScatter,
-    MethodGeometry,
-)
+from dtpt.analysis import Analysis, DatasetAnalysis
+from dtpt.analysis.dominant import ModalityAnalysis
+from dtpt.analysis.geometry import MethodGeometry
+from dtpt.analysis.scores import DispersionScatter
+from dtpt.analysis.sensitivity import Sensitivity
 from dtpt.methods import method_title, parse_label
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
@@ -24,6 +22,7 @@ from dtpt.report.figures.style import (
     LEGEND,
     ORANGE,
     RULE,
+    LookKey,
     Style,
     add_legend,
     add_legend_beside,
@@ -83,15 +82,15 @@ def sensitivity_bars(
     figure = new_figure(4.8, 2.9, left=0.75)
     axes = figure.subplots()
     marks = {image: ("IDD", "...."), text: ("TDD", "////")}
-    for index, entry in enumerate(found.top):
-        name, hatch = marks.get(entry.dimension, ("", ""))
+    for index, (dimension, value) in enumerate(found.top):
+        name, hatch = marks.get(dimension, ("", ""))
         face, edge = ("none", ORANGE) if name else (BLUE, INK)
         bar: Style = {"facecolor": face, "edgecolor": edge, "hatch": hatch, "linewidth": 0.8}
-        axes.bar(index, entry.value, **bar)
+        axes.bar(index, value, **bar)
         if name:
             style: Style = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK}
-            axes.annotate(name, (index, entry.value), **style)
-    axes.set_xticks(range(len(found.top)), [str(entry.dimension) for entry in found.top])
+            axes.annotate(name, (index, value), **style)
+    axes.set_xticks(range(len(found.top)), [str(dimension) for dimension, _ in found.top])
     axes.set(xlabel="dimension set to zero", ylabel="KL to the full answer (nats)")
     axes.set_title(_MASKED[found.masked])
     axes.margins(y=0.12)
@@ -135,11 +134,11 @@ def movement_split(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     rows = np.arange(len(moving))
     left = np.zeros(len(moving))
     for name, colour, hatch in _PARTS:
-        parts = np.array([getattr(m.every_class, f"{name}_share") for m in moving])
+        parts = np.array([getattr(m.every_class, f"{name}_fraction") for m in moving])
         style: Style = {"facecolor": colour, "alpha": 0.75, "hatch": hatch, "edgecolor": INK}
         axes.barh(rows, 100 * parts, 0.62, 100 * left, **style, linewidth=0.5, label=name)
         left = left + parts
-    axes.set_yticks(rows, [method_title(m.method, m.lambda_) for m in moving])
+    axes.set_yticks(rows, [method_title(m.label) for m in moving])
     axes.invert_yaxis()
     axes.set(xlim=(0, 100), xlabel="part of the squared movement (%)")
     tidy(axes, grid="x")
@@ -187,16 +186,21 @@ def _draw_movements(
     """Draw where each method moves the text feature, which lies at the angle `text`."""
     start = np.array([math.cos(text), math.sin(text)])
     along = np.array([math.sin(text), -math.cos(text)])  # unit tangent toward the image
-    looks = looks_for((method.method, method.lambda_) for method in methods)
+    looks = looks_for(_look_key(method.label) for method in methods)
     for method in methods:
         movement = method.every_class
         if movement.squared_length == 0:
             continue
         end = start + factor * (movement.tangent * along + movement.normal * start)
-        look = looks[method.method, method.lambda_].line
-        label = method_title(method.method, method.lambda_)
+        look = looks[_look_key(method.label)].line
+        label = method_title(method.label)
         path = [start[0], end[0]], [start[1], end[1]]
         axes.plot(*path, **look, markevery=[1], markersize=6, label=label)
+
+
+def _look_key(label: str) -> LookKey:
+    parsed = parse_label(label)
+    return (label, None) if parsed.lambda_ is None else (parsed.name, parsed.lambda_)
 
 
 def _enlargement(methods: Sequence[MethodGeometry]) -> float:
@@ -233,7 +237,7 @@ def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[Ca
     figure, _ = dimension_profile(entry.text, entry.image)
     yield made("profile", figure, key=f"{key}-profile", alternative=words)
     for chart in entry.sensitivity:
-        top = ", ".join(f"{value.dimension}: {value.value:.3g}" for value in chart.top)
+        top = ", ".join(f"{dimension}: {value:.3g}" for dimension, value in chart.top)
         words = f"Largest sensitivities in nats: {top}."
         bars, _ = sensitivity_bars(chart, text=text.index, image=image.index)
         yield made("sensitivity", bars, key=f"{key}-sensitivity-{chart.masked}", alternative=words)
@@ -248,9 +252,9 @@ def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[Ca
 
 def _movement_words(methods: Sequence[MethodGeometry]) -> str:
     parts = (
-        f"{method_title(m.method, m.lambda_)}: tangent {100 * m.every_class.tangent_share:.1f} %, "
-        f"normal {100 * m.every_class.normal_share:.1f} %, binormal "
-        f"{100 * m.every_class.binormal_share:.1f} %"
+        f"{method_title(m.label)}: tangent {100 * m.every_class.tangent_fraction:.1f} %, "
+        f"normal {100 * m.every_class.normal_fraction:.1f} %, binormal "
+        f"{100 * m.every_class.binormal_fraction:.1f} %"
         for m in methods
     )
     return f"{'; '.join(parts)}."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtpt.analysis.pareto import efficient
+from dtpt.analysis.scores import efficient
 from dtpt.data import family_title
 from dtpt.methods import lambda_text, method_title
 from dtpt.report.facts import MEAN, MeanFacts

@@ -4,16 +4,16 @@ A figure of a study has one panel per family of data sets, one below the other, 
 read on a phone. Bands are 95 % confidence intervals over images.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dtpt.analysis import Study, StudyFamily, StudyRow
 from dtpt.calibration import HeldOut, SplitCheck
 from dtpt.methods import method_title
-from dtpt.metrics import Estimate, risk_coverage_curve
+from dtpt.metrics import risk_coverage_curve
 from dtpt.report.figures.reliability import risk_coverage_figure
 from dtpt.report.figures.style import (
     GOLD,
@@ -28,11 +28,6 @@ from dtpt.report.figures.style import (
     tidy,
 )
 
-if TYPE_CHECKING:  # the studies need torch
-    from dtpt.analysis.basis_study import BasisStudy, FamilyBases
-    from dtpt.analysis.control_study import ControlStudy, FamilyControls
-    from dtpt.analysis.view_study import FamilyViews, SettingRow, ViewStudy
-
 WIDTH, HEIGHT = 4.8, 3.4
 GAP = "confidence − accuracy (%)"
 BASIS_LOOKS = {
@@ -43,20 +38,18 @@ BASIS_LOOKS = {
     "mean text": (ORANGE, "P"),
 }
 
-Family = TypeVar("Family", "FamilyViews", "FamilyControls", "FamilyBases")
 
-
-def dial_figure(study: "ViewStudy") -> Figure:
+def dial_figure(study: Study) -> Figure:
     """Draw the signed gap over the fraction of views from which the prediction is read."""
-    return _panels(study.families, _draw_dial, labels=("views read out (%)", GAP))
+    return _panels(study, _draw_dial, labels=("views read out (%)", GAP))
 
 
-def _draw_dial(axes: Axes, family: "FamilyViews") -> None:
-    most = max(row.setting.views for row in family.rows)
-    dial = [r for r in family.rows if r.setting.share is not None and r.setting.views == most]
-    looks = looks_for((row.setting.method, None) for row in dial)
-    for method in dict.fromkeys(row.setting.method for row in dial):
-        own = sorted((r for r in dial if r.setting.method == method), key=_read)
+def _draw_dial(axes: Axes, family: StudyFamily) -> None:
+    most = max(row.facts["views"] for row in family.rows)
+    dial = [r for r in family.rows if r.facts["fraction"] and r.facts["views"] == most]
+    looks = looks_for((row.facts["method"], None) for row in dial)
+    for method in dict.fromkeys(row.facts["method"] for row in dial):
+        own = sorted((r for r in dial if r.facts["method"] == method), key=_read)
         x, gaps = [_read(row) for row in own], [row.estimates["signed_gap"] for row in own]
         look = looks[method, None]
         low, high = [100 * gap.low for gap in gaps], [100 * gap.high for gap in gaps]
@@ -66,53 +59,53 @@ def _draw_dial(axes: Axes, family: "FamilyViews") -> None:
     axes.axhline(0, color=INK, linewidth=0.8)
 
 
-def _read(row: "SettingRow") -> float:
-    return 100 * (row.setting.share or 0.0)
+def _read(row: StudyRow) -> float:
+    return 100 * float(row.facts["fraction"])
 
 
-def controls_figure(study: "ControlStudy") -> Figure:
+def controls_figure(study: Study) -> Figure:
     """Draw accuracy over signed gap: smaller steps, regularisers, and random directions."""
-    return _panels(study.families, _draw_controls, labels=(GAP, "accuracy (%)"))
+    return _panels(study, _draw_controls, labels=(GAP, "accuracy (%)"))
 
 
-def _draw_controls(axes: Axes, family: "FamilyControls") -> None:
-    curve = _plane(point.estimates for point in family.curve)
-    axes.plot(*curve, color=INK, marker="o", markersize=4, label="smaller steps")
-    looks = looks_for((row.method, None) for row in family.rows)
-    for (method, _), look in looks.items():
-        points = _plane(row.estimates for row in family.rows if row.method == method)
+def _draw_controls(axes: Axes, family: StudyFamily) -> None:
+    curve = [row for row in family.rows if "quantile" not in row.facts]
+    axes.plot(*_plane(curve), color=INK, marker="o", markersize=4, label="smaller steps")
+    others = [row for row in family.rows if "quantile" in row.facts]
+    for (method, _), look in looks_for((row.facts["method"], None) for row in others).items():
+        points = _plane(row for row in others if row.facts["method"] == method)
         axes.plot(*points, **look.line, linewidth=0.9, markersize=5, label=method)
 
 
-def _plane(points: Iterable[Mapping[str, Estimate]]) -> tuple[list[float], list[float]]:
-    found = [(100 * p["signed_gap"].value, 100 * p["accuracy"].value) for p in points]
-    return [gap for gap, _ in found], [accuracy for _, accuracy in found]
+def _plane(rows: Iterable[StudyRow]) -> tuple[list[float], list[float]]:
+    """Return signed gaps and accuracies, in percent."""
+    points = [(row.estimates["signed_gap"].value, row.estimates["accuracy"].value) for row in rows]
+    return [100 * gap for gap, _ in points], [100 * accuracy for _, accuracy in points]
 
 
-def basis_figure(study: "BasisStudy") -> Figure:
+def basis_figure(study: Study) -> Figure:
     """Draw D-TPT's signed gap over λ, one curve for every basis."""
-    return _panels(study.families, _draw_basis, labels=("λ of D-TPT", GAP))
+    return _panels(study, _draw_basis, labels=("λ of D-TPT", GAP))
 
 
-def _draw_basis(axes: Axes, family: "FamilyBases") -> None:
+def _draw_basis(axes: Axes, family: StudyFamily) -> None:
     for name, (colour, marker) in BASIS_LOOKS.items():
-        own = sorted((r for r in family.rows if r.basis == name), key=lambda r: r.weight)
-        x, y = [r.weight for r in own], [100 * r.estimates["signed_gap"].value for r in own]
+        own = [row for row in family.rows if row.facts["basis"] == name]
+        own.sort(key=lambda row: float(row.facts["lambda"]))
+        x = [row.facts["lambda"] for row in own]
+        y = [100 * row.estimates["signed_gap"].value for row in own]
         axes.plot(x, y, color=colour, marker=marker, markersize=5, label=name)
     axes.set_xscale("log")
 
 
 def _panels(
-    families: Sequence[Family],
-    draw: Callable[[Axes, Family], None],
-    *,
-    labels: tuple[str, str],
+    study: Study, draw: Callable[[Axes, StudyFamily], None], *, labels: tuple[str, str]
 ) -> Figure:
     """Return one panel per family, one below the other, with one legend."""
-    figure = new_figure(WIDTH, HEIGHT * len(families))
-    column = figure.subplots(len(families), 1, squeeze=False)[:, 0]
+    figure = new_figure(WIDTH, HEIGHT * len(study.families))
+    column = figure.subplots(len(study.families), 1, squeeze=False)[:, 0]
     figure.subplots_adjust(hspace=0.4)
-    for axes, family in zip(column, families, strict=True):
+    for axes, family in zip(column, study.families, strict=True):
         draw(axes, family)
         count = sum(images for _, images in family.sets)
         axes.set(xlabel=labels[0], ylabel=labels[1])

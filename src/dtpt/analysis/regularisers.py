@@ -1,0 +1,119 @@
+"""One direction? The first steps of all regularisers on many class lists, without an image."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from dtpt.analysis.dependence import gradient_agreement
+from dtpt.analysis.study import Names, Origin, Study, fact_text
+from dtpt.errors import PromptError
+from dtpt.machine import package_version
+from dtpt.methods import resolve_method
+from dtpt.options import ModelOptions
+from dtpt.runs.progress import make_reporter
+from dtpt.tables import Table, text_table
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
+    from dtpt.tuning import Tuner
+
+PAIRS_PER_TABLE = 4
+
+
+class RegularisersOptions(ModelOptions):
+    """The options of `dtpt analyze regularisers`."""
+
+    dataset: Annotated[
+        Names,
+        Field(
+            description="Data sets or groups whose class lists are taken; images of the paper's "
+            "sets are not needed.",
+        ),
+    ] = ("all",)
+    method: Annotated[
+        Names, Field(min_length=2, description="Methods with a regulariser, comma-separated.")
+    ] = ("c-tpt", "o-tpt", "a-tpt", "d-tpt:aligned", "d-tpt", "random-tpt")
+    output: Annotated[Path, Field(description="Folder of regularisers.json.")] = Path(
+        "runs/regularisers"
+    )
+    quiet: Annotated[bool, Field(description="Show no progress.")] = False
+
+
+def study_regularisers(options: RegularisersOptions, *, model: "Clip | None" = None) -> Study:
+    """Compare the gradients of regularisers at the initial context, class list by class list."""
+    from dtpt.clip.loading import load_model
+    from dtpt.data.loading import expand_names
+    from dtpt.runs.worker import torch_threads
+
+    lists = {name: class_list(name) for name in expand_names(options.dataset)}  # before weights
+    methods = [resolve_method(name) for name in options.method]
+    looks = {key: getattr(options, key) for key in ("device", "activation", "precision")}
+    loaded = model or load_model(options.model, **looks)
+    pairs, left_out, title = [], [], "class lists"
+    reporter = make_reporter(quiet=options.quiet)
+    reporter.start(title, len(lists), done=0)
+    with closing(reporter), torch_threads(options.threads or 1):
+        for name, classes in lists.items():
+            try:
+                tuner = _tuner(loaded, classes, options=options)
+            except PromptError as error:
+                left_out.append({"class_list": name, "reason": str(error)})
+            else:
+                facts = {"class_list": name, "classes": len(classes)}
+                pairs += [facts | asdict(pair) for pair in gradient_agreement(tuner, methods)]
+            reporter.advance(title)
+    if not pairs:
+        raise PromptError(left_out[0]["reason"])
+    where = (options.model, loaded.fingerprint, (), options.template)
+    origin = Origin(package_version("dtpt"), *where)
+    return Study("regularisers", origin, facts={"pairs": pairs, "left_out": left_out})
+
+
+def class_list(name: str) -> tuple[str, ...]:
+    """Return the class names of a data set as they enter the prompt.
+
+    The lists of the catalogue's sets are known without their images.
+
+    Example:
+        >>> class_list("eurosat")[0]
+        'Annual Crop Land'
+    """
+    from dtpt.data import load_dataset
+    from dtpt.data.catalog import NAMED_SETS, catalog_entry
+    from dtpt.data.dataset import prompt_name
+
+    if name in NAMED_SETS:
+        return tuple(prompt_name(raw) for raw in catalog_entry(name).classes)
+    return load_dataset(name).classes
+
+
+def _tuner(model: "Clip", classes: tuple[str, ...], *, options: RegularisersOptions) -> "Tuner":
+    from dtpt.clip.prompts import PromptSet, load_context
+    from dtpt.tuning import Tuner
+
+    context = load_context(options.context) if options.context else None
+    prompts = PromptSet.build(model, classes, template=options.template, context=context)
+    return Tuner(model, prompts)
+
+
+def regulariser_tables(study: Study) -> Iterator[Table | str]:
+    """Yield the tables of all pairs of regularisers, a few pairs side by side."""
+    origin = study.origin
+    by_list: dict[tuple[str, str], dict[str, str]] = {}
+    for fact in study.facts["pairs"]:
+        text = f"{fact['cosine']:+.3f} {fact_text(fact['same_signs'])}"
+        row = by_list.setdefault((fact["class_list"], str(fact["classes"])), {})
+        row[f"{fact['first']} ~ {fact['second']}"] = text
+    yield f"{origin.model}, {origin.template!r}: cosine, and fraction of equal signs"
+    pairs = list(next(iter(by_list.values())))
+    for start in range(0, len(pairs), PAIRS_PER_TABLE):
+        chosen = pairs[start : start + PAIRS_PER_TABLE]
+        rows = [(*names, *(row[pair] for pair in chosen)) for names, row in by_list.items()]
+        yield text_table("", ("class list", "classes", *chosen), rows=rows)
+    for fact in study.facts["left_out"]:
+        yield f"Without {fact['class_list']}: {fact['reason']}"
+    yield "50 % of the signs agree by chance; a cosine of 1 is the same step up to its λ."
