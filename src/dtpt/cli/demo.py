@@ -21,18 +21,8 @@ if TYPE_CHECKING:
     from dtpt.report.record import Record
 
 SHOWN = (
-    *(
-        "model",
-        "seed",
-        "limit",
-        "output",
-        "device",
-        "threads",
-        "workers",
-        "view_workers",
-        "executor",
-    ),
-    *("quiet", "full", "record", "from_run"),
+    *("model", "seed", "limit", "output", "device", "threads", "workers", "view_workers"),
+    *("executor", "quiet", "full", "record", "from_run"),
 )
 NOT_CLIP = (
     "This is about the embedded model, which is small and trained for this package, not CLIP. "

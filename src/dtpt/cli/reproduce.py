@@ -1,7 +1,6 @@
 """`dtpt reproduce`: a table or figure of the paper, or a part of it, printed beside the paper's."""
 
 import sys
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -134,10 +133,15 @@ def _evaluate(
     """Run what can be run, print every cell that exists; return it and how many images failed."""
     from dtpt.report import write_report
     from dtpt.report.paper.reproduce import plan_parts, stored_runs
+    from dtpt.runs import run_options
 
     given = {**options.given(), "data_root": options.data_root}
     folder, parts = plan_parts(given, ready, whole=whole, output=options.output)
-    failures = _run(parts)
+    failures = 0
+    for part in parts:
+        print(f"Running {part.model}, {part.dataset[0]}, into {part.output}", file=sys.stderr)
+        with resumable(part.output), run_options(part) as run:
+            failures += len(run.failures())
     runs = stored_runs(folder, whole)
     if not runs:  # a drawing, for which there is nothing to run
         return {}, 0
@@ -145,19 +149,6 @@ def _evaluate(
     show_report(written)
     show(*(table for part in written.report.parts for _, few in part.sets for table in few))
     return written.document(), failures
-
-
-def _run(parts: Sequence[EvalOptions]) -> int:
-    """Evaluate the parts one after the other; return how many images could not be read."""
-    from dtpt.runs import run_options
-
-    failures = 0
-    for options in parts:
-        where = f"{options.model}, {options.dataset[0]}, into {options.output}"
-        print(f"Running {where}", file=sys.stderr)
-        with resumable(options.output), run_options(options) as run:
-            failures += len(run.failures())
-    return failures
 
 
 def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path) -> "Analysis":

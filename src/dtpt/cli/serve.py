@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from importlib import import_module
 from typing import Annotated
 
 from dtpt.cli.flags import Config, flags
@@ -39,13 +40,10 @@ def serve(
 
 def _require_packages() -> None:
     try:
-        import fastapi  # noqa: F401
-        import python_multipart  # noqa: F401
-        import uvicorn  # noqa: F401
+        for package in ("fastapi", "python_multipart", "uvicorn"):
+            import_module(package)
     except ImportError as error:
-        raise DtptError(
-            f"dtpt serve needs more packages ({error}): pip install 'dtpt[serve]'"
-        ) from None
+        raise DtptError(f"{error}: install the packages with pip install 'dtpt[serve]'.") from None
 
 
 def _print_line(line: str) -> None:
