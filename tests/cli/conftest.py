@@ -1,4 +1,4 @@
-"""A saved tiny model, a folder of pictures, and how to call a command on them."""
+"""A saved tiny model, a folder of images, and how to call a command on them."""
 
 import os
 import subprocess
@@ -21,10 +21,10 @@ from dtpt.clip.loading.save import save_model
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved tiny model and a folder of pictures."""
+    """A saved tiny model and a folder of images."""
     folder = tmp_path_factory.mktemp("world")
     save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
-    draw_pictures(folder / "pictures", per_class=100)
+    draw_pictures(folder / "images", per_class=100)
     return folder
 
 

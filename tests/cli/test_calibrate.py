@@ -124,9 +124,9 @@ def test_a_check_of_too_few_images_is_refused_in_one_line(dtpt, tmp_path):
 
 
 def test_a_check_names_sets_as_they_are(dtpt, tmp_path):
-    folder = write_probabilities(tmp_path, name="folder:my [red]pictures")
+    folder = write_probabilities(tmp_path, name="folder:my [red]images")
     done = dtpt("calibrate", folder, "--method", "zero-shot", "--check", 3)
-    assert "folder:my [red]pictures" in done.stdout
+    assert "folder:my [red]images" in done.stdout
 
 
 def test_a_selected_lambda_is_part_of_the_setup(dtpt, tmp_path):

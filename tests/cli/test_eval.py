@@ -23,11 +23,11 @@ PATIENCE = 600  # seconds, on a machine however busy
 
 
 def command(world, output, *more, name="eval"):
-    pictures = () if "--dataset" in more else ("--dataset", f"folder:{world / 'pictures'}")
+    images = () if "--dataset" in more else ("--dataset", f"folder:{world / 'images'}")
     workers = () if "--view-workers" in more else ("--view-workers", "0")
     return [
         *(sys.executable, "-c", PROGRAM, name),
-        *("--model", f"local-dir:{world / 'tiny'}", *pictures, *workers),
+        *("--model", f"local-dir:{world / 'tiny'}", *images, *workers),
         *("--views", "4", "--output", str(output), *more),
     ]
 
@@ -124,24 +124,24 @@ def test_json_is_the_content_of_results_json(world, tmp_path, capsys, shared_cac
     assert errors == ""
 
 
-def test_table_says_of_how_many_pictures(world, tmp_path, capsys, shared_cache):
+def test_table_says_of_how_many_images(world, tmp_path, capsys, shared_cache):
     call(world, tmp_path, "--method", "zero-shot", "--limit", "3", "--threads", "1", "--quiet")
     assert "3 of 300" in capsys.readouterr().out
 
 
-def test_unreadable_picture_gives_exit_code_1_and_the_other_rows(tmp_path, world, capsys):
-    shutil.copytree(world / "pictures" / "cat", tmp_path / "pictures" / "cat")
-    damaged = tmp_path / "pictures" / "cat" / "000.png"
-    damaged.write_bytes(b"no picture")
+def test_unreadable_image_gives_exit_code_1_and_the_other_rows(tmp_path, world, capsys):
+    shutil.copytree(world / "images" / "cat", tmp_path / "images" / "cat")
+    damaged = tmp_path / "images" / "cat" / "000.png"
+    damaged.write_bytes(b"no image")
     options = ("--method", "zero-shot", "--threads", "1", "--quiet")
-    options += ("--dataset", f"folder:{tmp_path / 'pictures'}")
+    options += ("--dataset", f"folder:{tmp_path / 'images'}")
     with pytest.raises(SystemExit) as stop:
         call(world, tmp_path / "run", *options)
     assert stop.value.code == 1
     output, errors = capsys.readouterr()
     assert "000.png" in errors
     assert "99 of 100" in output
-    shutil.copy(world / "pictures" / "cat" / "000.png", damaged)
+    shutil.copy(world / "images" / "cat" / "000.png", damaged)
     call(world, tmp_path / "run", *options)
     assert "99 of 100" not in capsys.readouterr().out
 

@@ -30,7 +30,7 @@ from dtpt.cli.main import call
 from dtpt.report import write_report
 from dtpt.report.figures.style import looks_for
 
-model, pictures, picture, output = sys.argv[1:]
+model, images, image, output = sys.argv[1:]
 
 def say(*words):
     told = io.StringIO()
@@ -40,10 +40,10 @@ def say(*words):
 
 settings = ("--model", model, "--views", "4")
 classes = ("--classes", "red,green,blue")
-sets = ("--dataset", pictures, "--limit", "6", "--output", output, "--quiet", "--view-workers", "0")
+sets = ("--dataset", images, "--limit", "6", "--output", output, "--quiet", "--view-workers", "0")
 found = {
     "methods": [row["title"] for row in json.loads(say("methods", "--json"))],
-    "predict": say("predict", picture, "--method", "flat-tpt", *classes, *settings, "--json"),
+    "predict": say("predict", image, "--method", "flat-tpt", *classes, *settings, "--json"),
 }
 say("sweep", "--method", "tpt,flat-tpt", *settings, *sets)
 say("report", output, "--output", output + "/report")
@@ -61,8 +61,8 @@ print(json.dumps(found))
 
 def everywhere(world: Path, output: Path, *, code: str = "", path: Path | None = None) -> dict:
     """What each command says about the regulariser, asked in a process of its own."""
-    picture = sorted((world / "pictures").rglob("*.png"))[0]
-    words = [f"local-dir:{world / 'tiny'}", f"folder:{world / 'pictures'}", picture, output / "run"]
+    image = sorted((world / "images").rglob("*.png"))[0]
+    words = [f"local-dir:{world / 'tiny'}", f"folder:{world / 'images'}", image, output / "run"]
     paths = os.pathsep.join(filter(None, (str(path or ""), os.environ.get("PYTHONPATH"))))
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     done = subprocess.run(
