@@ -66,14 +66,14 @@ def predict_lines(
     methods: Sequence[str],
     settings: ImageOptions,
     dropped: Collection[int] = (),
-) -> tuple[str, str]:
-    """Return shell lines and Python lines that predict an image with each method.
+) -> dict[str, str]:
+    """Return "shell" lines and "python" lines that predict an image with each method.
 
     `dropped`: views to leave out, which only the Python lines can do.
 
     Example:
-        >>> options = ImageOptions(views=16)
-        >>> print(predict_lines("a.png", "xy", model="m", methods=["tpt"], settings=options)[0])
+        >>> given = {"model": "m", "methods": ["tpt"], "settings": ImageOptions(views=16)}
+        >>> print(predict_lines("a.png", ["x", "y"], **given)["shell"])
         dtpt predict a.png --model m --classes x,y --method tpt --views 16
     """
     shell = ["# The command line cannot leave out views; the Python lines can."]
@@ -96,7 +96,7 @@ def predict_lines(
     else:
         python.append(f"    prediction = classifier.predict({image!r})")
     python.append("    print(method, prediction.label, prediction.confidence)")
-    return "\n".join(shell), "\n".join(python)
+    return {"shell": "\n".join(shell), "python": "\n".join(python)}
 
 
 def _shell_lines(

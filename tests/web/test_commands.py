@@ -76,6 +76,6 @@ def test_the_python_lines_repeat_the_predictions(live, image, dropped):
 def test_names_with_commas_go_through_a_file():
     names = ["cup, saucer", "$(rm -rf)"]
     given = {"model": "pocket", "methods": ["tpt"], "settings": ImageOptions()}
-    shell, _ = predict_lines("image.png", names, **given)
+    shell = predict_lines("image.png", names, **given)["shell"]
     assert "--classes-file classes.txt" in shell
     assert shlex.split(shell.splitlines()[0])[2:4] == names

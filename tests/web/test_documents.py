@@ -13,6 +13,7 @@ import dtpt
 from dtpt.web.guard import CODES
 from dtpt.web.options import Limits
 from dtpt.web.playground import Playground
+from dtpt.web.schemas import MAX_CLASSES, MAX_METHODS, MAX_STEPS, MAX_VIEWS
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text()
 
@@ -64,10 +65,8 @@ def test_the_stated_limits_are_the_defaults():
     assert f"{limits.max_body_bytes // 1_000_000} MB of body" in TEXT
     assert f"{limits.body_seconds:g} seconds for it to arrive" in TEXT
     assert f"{limits.max_pixels // 1_000_000} million pixels" in TEXT
-    assert f"{limits.max_classes:,} classes of {limits.max_characters} characters" in TEXT
-    assert (
-        f"{limits.max_methods} methods, {limits.max_views} views, {limits.max_steps} steps" in TEXT
-    )
+    assert f"{MAX_CLASSES:,} classes of 200 characters" in TEXT
+    assert f"{MAX_METHODS} methods, {MAX_VIEWS} views, {MAX_STEPS} steps" in TEXT
     assert f"`--waiting {limits.waiting}`" in TEXT
     assert f"`--deadline {limits.deadline:g}`" in TEXT
 

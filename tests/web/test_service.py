@@ -9,9 +9,9 @@ from live_server import CLASSES, LIMITS, SETTINGS, form, png, running
 from starlette.datastructures import Headers
 
 from dtpt.methods import METHODS
+from dtpt.web.app import read_predict_request
 from dtpt.web.options import Limits
 from dtpt.web.playground import Playground
-from dtpt.web.requests import read_predict_request
 
 
 def test_methods_come_with_titles_colours_and_lambdas(server):
@@ -72,8 +72,8 @@ def test_a_csv_is_scored_like_the_command_line_does(server, tmp_path):
     for key in ("accuracy", "ece", "floor", "aurc"):
         assert values[key] == getattr(expected, key)
     assert response["verdict"]
-    assert sum(row["count"] for row in response["bins"]) == 300
-    assert len(score(server, text, "?bins=10")[1]["bins"]) == 10
+    assert sum(response["bins"]["count"]) == 300
+    assert len(score(server, text, "?bins=10")[1]["bins"]["low"]) == 10
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@
     playground.py   image and settings in, predictions out: a thin layer over `Predictor`
     evidence.py     whether a confidence can be trusted: runs, calibrations, a CSV file
     presets.py      class lists and drawings on offer, and the files of the page
-    requests.py     from HTTP to settings, and back
-    app.py          the routes;  telemetry.py: log lines and counters
+    app.py          HTTP: routes, requests, responses;  telemetry.py: log lines, counters
     server.py       the process: socket, signals, model
 
 Nothing outside this folder and `dtpt.cli` imports it; `pip install "dtpt[serve]"` installs what it

@@ -1,42 +1,41 @@
-"""The routes of the service and the layers around them."""
+"""HTTP: the routes, how their requests are read and their responses written."""
 
+import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import BaseModel, ValidationError
+from python_multipart.exceptions import FormParserError
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, UploadFile
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import dtpt
 from dtpt.clip.loading.names import EMBEDDED
 from dtpt.methods import PAPER_METHODS, known_methods, method_look, method_title
-from dtpt.web import presets
+from dtpt.web import presets, schemas
 from dtpt.web.evidence import score_csv
-from dtpt.web.guard import CLOSE, Access, Guard, Refusal, as_refusal, read_body
+from dtpt.web.guard import Access, Guard, Refusal, as_refusal, content_type, read_body
+from dtpt.web.options import Limits
 from dtpt.web.playground import Playground
-from dtpt.web.queue import Job, Worker
-from dtpt.web.requests import LINES, ProgressLines, read_predict_request, result_of, wants_lines
-from dtpt.web.schemas import (
-    Error,
-    MethodInfo,
-    ModelInfo,
-    PredictResponse,
-    PredictSettings,
-    ScoreResponse,
-    ServerInfo,
-)
-from dtpt.web.telemetry import Observer, Requests, Write, gauges
+from dtpt.web.queue import Job, Step, Worker
+from dtpt.web.schemas import PredictSettings
+from dtpt.web.telemetry import Observer, Requests, Write
 
-ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": Error}, "5XX": {"model": Error}}
-PREDICT_RESPONSES: dict[int | str, dict[str, Any]] = {
-    **ERRORS,
-    200: {"content": {LINES: {}}, "description": "The predictions; JSON lines on request."},
+Result = TypeVar("Result", bound=BaseModel)
+LINES = "application/x-ndjson"
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": schemas.Error},
+    "5XX": {"model": schemas.Error},
 }
 FORM = {"image": {"type": "string", "format": "binary"}, "settings": {"type": "string"}}
 PREDICT_BODY = {
@@ -70,10 +69,7 @@ class Service:
 def build_app(
     service: Service, *, access: Access, write: Write, ready: Callable[[], None] | None = None
 ) -> ASGIApp:
-    """Return the whole service as an ASGI application.
-
-    `write` takes one log line per request; `ready` is called when requests are accepted.
-    """
+    """Return the whole service; `ready` is called when it accepts requests."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -110,94 +106,196 @@ async def _error_response(request: Request, error: Exception) -> Response:
 def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     if service.is_stopping():
-        raise Refusal("stopping", "The server is stopping.", dict(CLOSE))
+        raise Refusal("stopping", "The server is stopping.")
     return service
-
-
-def _json(record: BaseModel) -> Response:
-    return Response(record.model_dump_json(by_alias=True), media_type="application/json")
 
 
 @router.post(
     "/v1/predict",
-    response_model=PredictResponse,
-    responses=PREDICT_RESPONSES,
+    response_model=schemas.PredictResponse,
+    responses={**ERRORS, 200: {"content": {LINES: {}}}},
     openapi_extra=PREDICT_BODY,
 )
 async def predict(request: Request) -> Response:
     """Classify an image with some methods."""
     service = _service(request)
     limits = service.playground.limits
-    with service.worker.slot() as slot:
-        deadline = time.monotonic() + limits.deadline
+    job = Job(time.monotonic() + limits.deadline)
+    with service.worker.slot(job):
         body = await read_body(request, limits)
         image, settings = await read_predict_request(body, request.headers, limits=limits)
-
-        def work(job: Job) -> PredictResponse:
-            return service.playground.predict(image, settings, job=job)
-
-        if wants_lines(request):
-            return ProgressLines(lambda job: slot.submit(work, job), deadline=deadline)
-        job = Job(deadline)
-        return _json(await result_of(request.receive, slot.submit(work, job), job=job))
+        work = partial(service.playground.predict, image, settings, job=job)
+        if LINES in request.headers.get("accept", ""):
+            return ProgressLines(partial(service.worker.submit, work, job), job)
+        return await _response(request, service.worker.submit(work, job), job=job)
 
 
-@router.post("/v1/score", response_model=ScoreResponse, responses=ERRORS, openapi_extra=SCORE_BODY)
-async def score(request: Request, bins: Annotated[int, Query()] = 20) -> Response:
+@router.post(
+    "/v1/score", response_model=schemas.ScoreResponse, responses=ERRORS, openapi_extra=SCORE_BODY
+)
+async def score(
+    request: Request, bins: Annotated[int, Query(ge=1, le=schemas.MAX_BINS)] = 20
+) -> Response:
     """Score a CSV of confidence and correctness; it is not stored."""
     service = _service(request)
     limits = service.playground.limits
-    if not 1 <= bins <= limits.max_bins:
-        raise Refusal("settings_invalid", f"bins: must be 1 to {limits.max_bins}, got {bins}.")
-    with service.scorer.slot() as slot:
-        job = Job(time.monotonic() + limits.deadline)
-        body = await read_body(request, limits)
+    job = Job(time.monotonic() + limits.deadline)
+    with service.scorer.slot(job):
+        work = partial(score_csv, await read_body(request, limits), bins=bins)
+        return await _response(request, service.scorer.submit(work, job), job=job)
 
-        def work(_: Job) -> ScoreResponse:
-            return score_csv(body, bins=bins)
 
-        return _json(await result_of(request.receive, slot.submit(work, job), job=job))
+async def read_predict_request(
+    body: bytes, headers: Headers, *, limits: Limits
+) -> tuple[bytes | None, PredictSettings]:
+    """Return the image (None if the settings name it by id) and the settings."""
+    kind = content_type(headers)
+    if kind == "application/json":
+        settings = _read_settings(body)
+        if settings.image_id is None:
+            raise Refusal("settings_invalid", "image_id: is missing; JSON has no image.")
+        return None, settings
+    if kind != "multipart/form-data":
+        raise Refusal("body_unsupported", f"The content type {kind[:40]!r} is not supported.")
+    fields = await _form_fields(body, headers, most=limits.max_body_bytes)
+    if not fields.get("image") or "settings" not in fields:
+        raise Refusal("body_malformed", "The form needs the fields 'image' and 'settings'.")
+    return fields["image"], _read_settings(fields["settings"])
+
+
+def _read_settings(text: bytes) -> PredictSettings:
+    try:
+        return PredictSettings.model_validate_json(text)
+    except ValidationError as error:
+        raise as_refusal(error) from None
+
+
+class _InMemoryParser(MultiPartParser):
+    """Starlette's parser without its temporary files; the body is within its limit already."""
+
+    spool_max_size = 0  # no limit of memory
+
+
+async def _form_fields(body: bytes, headers: Headers, *, most: int) -> dict[str, bytes]:
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = _InMemoryParser(headers, stream(), max_files=2, max_fields=2, max_part_size=most)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, FormParserError, ValueError, KeyError) as error:
+        raise Refusal("body_malformed", f"The form cannot be read: {error}.") from None
+    fields = {}
+    for name, value in form.multi_items():
+        fields[name] = await value.read() if isinstance(value, UploadFile) else value.encode()
+    await form.close()
+    return fields
+
+
+async def _response(request: Request, future: "asyncio.Future[Result]", *, job: Job) -> Response:
+    result = await _result(request.receive, future, job=job)
+    return Response(result.model_dump_json(by_alias=True), media_type="application/json")
+
+
+async def _result(receive: Receive, future: "asyncio.Future[Result]", *, job: Job) -> Result:
+    """Wait for a result; raise a `Refusal` when the work fails or its deadline passes."""
+
+    async def cancel_on_disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        job.cancelled.set()
+
+    watcher = asyncio.create_task(cancel_on_disconnect())
+    try:
+        async with asyncio.timeout(job.deadline - time.monotonic()):
+            return await asyncio.shield(future)
+    except TimeoutError:
+        message = "The computation took longer than the server allows."
+        raise Refusal("deadline", message) from None
+    except Exception as error:
+        raise as_refusal(error) from error
+    finally:
+        watcher.cancel()
+        job.cancelled.set()  # ends work that still runs
+
+
+class ProgressLines(StreamingResponse):
+    """JSON lines: progress of a job, then its result or an error."""
+
+    def __init__(self, submit: Callable[[], "asyncio.Future[Result]"], job: Job) -> None:
+        super().__init__((), media_type=LINES)
+        self._lines: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def listen(step: Step) -> None:  # in the worker's thread
+            loop.call_soon_threadsafe(self._lines.put_nowait, {"progress": step})
+
+        job.listener = listen
+        self._job = job
+        self._future = submit()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        ending = asyncio.create_task(self._add_last_line(scope, receive))
+        line: Mapping[str, object] = {}
+        try:
+            while not line.keys() & {"result", "error"}:
+                line = await self._lines.get()
+                text = json.dumps(line, ensure_ascii=False) + "\n"
+                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+        finally:
+            ending.cancel()  # ends the work if the client has disconnected
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _add_last_line(self, scope: Scope, receive: Receive) -> None:
+        try:
+            result = await _result(receive, self._future, job=self._job)
+            line: Mapping[str, object] = {"result": result.model_dump(mode="json", by_alias=True)}
+        except Refusal as refusal:
+            scope["refusal"] = refusal.code
+            line = refusal.body()
+        self._lines.put_nowait(line)
 
 
 @router.get("/v1/thumbnails/{key}", responses=ERRORS, response_class=Response)
 async def thumbnails(request: Request, key: str) -> Response:
     """Return the views of an image on one sheet, in rows of eight (JPEG)."""
-    sheet = _service(request).playground.sheet(key)
-    if sheet is None:
+    encoded = _service(request).playground.images.get(key)
+    if encoded is None or encoded.sheet is None:
         raise Refusal("image_unknown", "These thumbnails are not in the server's memory.")
-    return Response(sheet, media_type="image/jpeg")
+    return Response(bytes(encoded.sheet), media_type="image/jpeg")
 
 
 @router.get("/v1/models")
-async def models(request: Request) -> ServerInfo:
+async def models(request: Request) -> schemas.ServerInfo:
     """Describe the model, the limits and the evidence of this server."""
     playground = _service(request).playground
     model = playground.model
-    info = ModelInfo(
-        name=playground.name,
+    return schemas.ServerInfo(
+        version=dtpt.__version__,
+        model=playground.name,
         fingerprint=model.fingerprint,
         embedded=playground.name == EMBEDDED,
-        image_size=model.preprocessing.size,
         device=str(model.device),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-    )
-    return ServerInfo(
-        version=dtpt.__version__,
-        models=[info],
-        limits=playground.limits,
+        limits={
+            "body_bytes": playground.limits.max_body_bytes,
+            "classes": schemas.MAX_CLASSES,
+            "methods": schemas.MAX_METHODS,
+            "views": schemas.MAX_VIEWS,
+        },
         evidence=list(dict.fromkeys(cell.dataset for cell in playground.evidence)),
         calibrations=[
-            f"{calibration.setup.method} on {calibration.provenance.dataset}"
-            for calibration in playground.calibrations
+            f"{c.setup.method} on {c.provenance.dataset}" for c in playground.calibrations
         ],
     )
 
 
 @router.get("/v1/methods")
-async def methods() -> list[MethodInfo]:
+async def methods() -> list[schemas.MethodInfo]:
     """List the methods."""
     return [
-        MethodInfo(
+        schemas.MethodInfo(
             name=name,
             title=method_title(name),
             summary=method.summary,
@@ -228,15 +326,15 @@ async def metrics(request: Request) -> str:
     """Return counters for Prometheus."""
     service: Service = request.app.state.service
     playground = service.playground
-    values = {
+    gauges = {
         "dtpt_slots": service.worker.slots,
         "dtpt_slots_taken": service.worker.taken,
         "dtpt_cache_bytes": playground.images.size,
         "dtpt_cache_images": len(playground.images),
     }
-    labels = {
+    info = {
         "name": playground.name,
         "fingerprint": playground.model.fingerprint,
         "device": str(playground.model.device),
     }
-    return "\n".join([*service.requests.lines(), *gauges(values, labels)]) + "\n"
+    return service.requests.text(gauges, info)

@@ -11,22 +11,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dtpt import metrics
 from dtpt.calibration import Calibration, Setup
-from dtpt.metrics import (
-    METRICS,
-    Conventions,
-    Predictions,
-    binomial_interval,
-    calibrated_band,
-    calibration_verdict,
-    reliability_bins,
-    score,
-)
 from dtpt.metrics.prediction_files import parse_predictions
 from dtpt.runs import open_run
 from dtpt.runs.calibrate import setup_of
 from dtpt.tuning import Outcome
-from dtpt.web.schemas import Bin, Calibrated, Evidence, MetricValue, ScoreResponse
+from dtpt.web.schemas import Calibrated, Evidence, MetricValue, ScoreResponse
 
 NEAREST = 100  # predictions behind one piece of evidence
 LEAST = 30  # with fewer the interval is too wide to be useful
@@ -52,7 +43,7 @@ class CellEvidence:
         nearest = np.argsort(distance, kind="stable")[:NEAREST]
         confidences = self.confidence[nearest]
         correct, count = int(self.correct[nearest].sum()), len(nearest)
-        low, high = binomial_interval(correct, count)
+        low, high = metrics.binomial_interval(correct, count)
         return Evidence(
             dataset=self.dataset,
             correct=correct,
@@ -70,10 +61,7 @@ def _with_sorted_classes(setup: Setup) -> Setup:
 
 
 def read_evidence(path: Path) -> list[CellEvidence]:
-    """Read the rows of a run.
-
-    Of several seeds the first counts: two predictions of one image are not independent.
-    """
+    """Read the rows of a run with its first seed, so that each image counts once."""
     with open_run(path) as run:
         return [
             CellEvidence(cell.dataset, setup_of(run, cell), rows.confidence, rows.correct)
@@ -105,28 +93,20 @@ def calibrated(
 
 
 def score_csv(data: bytes, *, bins: int) -> ScoreResponse:
-    r"""Score predictions: columns confidence and correct, or p0, p1, ... and label.
-
-    Raises:
-        MetricError: The message names line and column.
-
-    Example:
-        >>> scored = score_csv(b"confidence,correct\n0.9,true\n0.6,false\n", bins=10)
-        >>> scored.count, scored.metrics[0].key, scored.metrics[0].value
-        (2, 'accuracy', 0.5)
-    """
+    """Score predictions: columns confidence and correct, or p0, p1, ... and label."""
     predictions = parse_predictions(data, name="The file")
-    conventions = Conventions(bins=bins)
+    conventions = metrics.Conventions(bins=bins)
+    values = metrics.score(predictions, conventions)
     return ScoreResponse(
         count=len(predictions.confidence),
-        verdict=calibration_verdict(predictions, conventions),
-        metrics=[_metric(key, value) for key, value in score(predictions, conventions).items()],
+        verdict=metrics.calibration_verdict(predictions, conventions),
+        metrics=[_metric(key, value) for key, value in values.items()],
         bins=_bins(predictions, bins),
     )
 
 
 def _metric(key: str, value: float) -> MetricValue:
-    metric = METRICS[key]
+    metric = metrics.METRICS[key]
     return MetricValue(
         key=key,
         heading=metric.heading,
@@ -137,18 +117,16 @@ def _metric(key: str, value: float) -> MetricValue:
     )
 
 
-def _bins(predictions: Predictions, bins: int) -> list[Bin]:
-    data = reliability_bins(predictions.confidence, predictions.correct, bins=bins)
-    band = calibrated_band(predictions.confidence, bins)
-    return [
-        Bin(
-            low=data.edges[k],
-            high=data.edges[k + 1],
-            count=int(data.count[k]),
-            confidence=data.mean_confidence[k],
-            accuracy=data.accuracy[k],
-            chance_low=band.low[k],
-            chance_high=band.high[k],
-        )
-        for k in np.flatnonzero(data.count)
-    ]
+def _bins(predictions: metrics.Predictions, bins: int) -> dict[str, list[float]]:
+    data = metrics.reliability_bins(predictions.confidence, predictions.correct, bins=bins)
+    band = metrics.calibrated_band(predictions.confidence, bins)
+    columns = {
+        "low": data.edges[:-1],
+        "high": data.edges[1:],
+        "count": data.count,
+        "confidence": data.mean_confidence,
+        "accuracy": data.accuracy,
+        "chance_low": band.low,
+        "chance_high": band.high,
+    }
+    return {name: values[data.count > 0].tolist() for name, values in columns.items()}

@@ -13,7 +13,7 @@ import hmac
 import io
 import logging
 import warnings
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,18 +26,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dtpt.errors import (
-    DtptError,
-    ImageError,
-    MethodError,
-    MetricError,
-    PromptError,
-    TokenizerError,
-    UnknownName,
-    explain,
-)
+from dtpt import errors
+from dtpt.errors import DtptError, explain
 from dtpt.web.options import Limits
-from dtpt.web.schemas import PredictSettings
 
 # Status and remedy by code. The codes are part of the interface: docs/serve.md lists them.
 CODES: dict[str, tuple[int, str]] = {
@@ -67,14 +58,18 @@ CODES: dict[str, tuple[int, str]] = {
     "deadline": (504, "Use fewer classes, methods or views, or raise --deadline."),
 }
 
+# After these the connection is closed: a body may follow that is not read.
+_CLOSING = {"host_refused", "origin_refused", "header_missing", "token_missing", "body_too_slow"}
+_CLOSING |= {"body_too_large", "busy", "stopping"}
+
 # The first kind that fits gives the code.
 _CODES_OF_ERRORS: tuple[tuple[type[DtptError], str], ...] = (
-    (ImageError, "image_unreadable"),
-    (PromptError, "classes_invalid"),
-    (TokenizerError, "classes_invalid"),
-    (MethodError, "method_invalid"),
-    (UnknownName, "method_invalid"),
-    (MetricError, "file_invalid"),
+    (errors.ImageError, "image_unreadable"),
+    (errors.PromptError, "classes_invalid"),
+    (errors.TokenizerError, "classes_invalid"),
+    (errors.MethodError, "method_invalid"),
+    (errors.UnknownName, "method_invalid"),
+    (errors.MetricError, "file_invalid"),
     (DtptError, "request_invalid"),
 )
 
@@ -83,7 +78,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LEAST_TOKEN = 16
 OPEN_PATHS = ("/", "/healthz", "/readyz")  # and /static/: the page itself shows the token dialog
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
-CLOSE = {"Connection": "close"}
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -120,16 +114,12 @@ class Refusal(Exception):
         return {"error": {"code": self.code, "message": self.message, "remedy": remedy}}
 
     def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
+        closing = {"Connection": "close"} if self.code in _CLOSING else {}
+        return JSONResponse(self.body(), self.status, self.headers | closing)
 
 
 def as_refusal(error: BaseException) -> Refusal:
-    """Return what the client gets for an exception; bugs go to the log, without details to it.
-
-    Example:
-        >>> as_refusal(PromptError("The class list is empty.")).code
-        'classes_invalid'
-    """
+    """Return what the client gets for an exception; details of a bug go to the log only."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, DtptError):
@@ -157,10 +147,8 @@ class Access:
 def access(host: str, port: int, *, names: Iterable[str] = (), token: str | None = None) -> Access:
     """Return which requests a server on an address accepts.
 
-    `names`: further values of the Host header, such as `dtpt.example.org` behind a proxy.
-
-    Raises:
-        DtptError: An address that others can reach without a token, or a token that is too short.
+    `names`: further values of the Host header, such as `dtpt.example.org` behind a proxy. An
+    address that other machines can reach needs a token.
 
     Example:
         >>> sorted(access("127.0.0.1", 8000).hosts)
@@ -216,7 +204,6 @@ class Guard:
             check_request(scope, self.access)
         except Refusal as refusal:
             scope["refusal"] = refusal.code
-            refusal.headers |= CLOSE
             app = refusal.response()
         await app(scope, receive, send_with_headers)
 
@@ -224,7 +211,10 @@ class Guard:
 def check_request(scope: Scope, access: Access) -> None:
     """Raise a `Refusal` if the headers of a request are not those of an accepted one."""
     headers = Headers(scope=scope)
-    here = {_server_address(scope)} if access.every_address else set()
+    here = set()
+    if access.every_address:
+        host, port = scope["server"]
+        here = {f"{bracketed(host)}:{port}"}
     hosts, origins = headers.getlist("host"), headers.getlist("origin")
     if len(hosts) != 1 or hosts[0].lower() not in access.hosts | here:
         raise Refusal("host_refused", f"{_short(hosts)} is not a host name of this server.")
@@ -236,11 +226,6 @@ def check_request(scope: Scope, access: Access) -> None:
     is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith("/static/")
     if access.token is not None and not is_open:
         _check_bearer(headers.get("authorization", ""), access.token)
-
-
-def _server_address(scope: Scope) -> str:
-    host, port = scope["server"]
-    return f"{bracketed(host)}:{port}"
 
 
 def content_type(headers: Headers) -> str:
@@ -266,58 +251,23 @@ def _short(values: list[str]) -> str:
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """Read a body, or raise a `Refusal`: too large (stated or sent), too slow, disconnected."""
-    parts = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            async for chunk in _bounded(request, limits.max_body_bytes):
-                parts += chunk
-    except TimeoutError:
-        message = f"The body did not arrive within {limits.body_seconds:g} seconds."
-        raise Refusal("body_too_slow", message, dict(CLOSE)) from None
-    except ClientDisconnect:
-        raise Refusal("cancelled", "The client went away.") from None
-    return bytes(parts)
-
-
-async def _bounded(request: Request, most: int) -> AsyncIterator[bytes]:
-    message = f"The body is larger than {most:,} bytes."
+    most, body = limits.max_body_bytes, bytearray()
+    too_large = Refusal("body_too_large", f"The body is larger than {most:,} bytes.")
     stated = request.headers.get("content-length", "0")
     if not stated.isdecimal() or int(stated) > most:
-        raise Refusal("body_too_large", message, dict(CLOSE))
-    total = 0
-    async for chunk in request.stream():
-        total += len(chunk)
-        if total > most:
-            raise Refusal("body_too_large", message, dict(CLOSE))
-        yield chunk
-
-
-def check_settings(settings: PredictSettings, limits: Limits) -> None:
-    """Raise a `Refusal` for settings that are too large, or a view that cannot be dropped.
-
-    Example:
-        >>> check_settings(PredictSettings(classes=["a"] * 2000), Limits())
-        Traceback (most recent call last):
-        dtpt.web.guard.Refusal: ('settings_invalid', 'classes: 2000 are more than 1000.')
-    """
-    counts = (
-        ("classes", len(settings.classes), limits.max_classes),
-        ("methods", len(settings.methods), limits.max_methods),
-        ("views", settings.views, limits.max_views),
-        ("steps", settings.steps, limits.max_steps),
-        ("characters of the template", len(settings.template), limits.max_characters),
-        ("characters of a class", max(map(len, settings.classes)), limits.max_characters),
-    )
-    for name, count, most in counts:
-        if count > most:
-            raise Refusal("settings_invalid", f"{name}: {count} are more than {most}.")
-    for view in settings.dropped:
-        if not 0 < view < settings.views:
-            message = f"dropped: {view} is not a view from 1 to {settings.views - 1}."
-            raise Refusal("settings_invalid", message)
-    for index, name in enumerate(settings.classes):
-        if any(ord(character) < 32 for character in name):
-            raise Refusal("settings_invalid", f"Class {index} contains a control character.")
+        raise too_large
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise too_large
+    except TimeoutError:
+        message = f"The body did not arrive within {limits.body_seconds:g} seconds."
+        raise Refusal("body_too_slow", message) from None
+    except ClientDisconnect:
+        raise Refusal("cancelled", "The client went away.") from None
+    return bytes(body)
 
 
 def check_image(data: bytes, limits: Limits) -> None:

@@ -7,22 +7,16 @@ from pydantic import Field
 
 from dtpt.options import Listed, LoadOptions, Options
 
-Count = Annotated[int, Field(ge=1)]
-
 
 class Limits(Options):
-    """Bounds of a request, and of the memory and time that the server spends on requests."""
+    """Bounds of requests, and of the time and memory that they get; see also `schemas`."""
 
-    max_body_bytes: Annotated[Count, Field(description="Size of a request's body.")] = 10_000_000
+    max_body_bytes: Annotated[int, Field(ge=1, description="Size of a request's body.")] = (
+        10_000_000
+    )
     body_seconds: Annotated[float, Field(description="Time in which a body must arrive.")] = 20.0
     header_seconds: Annotated[float, Field(description="Time in which headers must arrive.")] = 10.0
-    max_pixels: Annotated[Count, Field(description="Pixels of an image.")] = 40_000_000
-    max_classes: Annotated[Count, Field(description="Class names.")] = 1000
-    max_characters: Annotated[Count, Field(description="Length of a name or template.")] = 200
-    max_methods: Annotated[Count, Field(description="Methods.")] = 12
-    max_views: Annotated[Count, Field(description="Views.")] = 64
-    max_steps: Annotated[Count, Field(description="Optimiser steps.")] = 10
-    max_bins: Annotated[Count, Field(description="Bins of a reliability diagram.")] = 100
+    max_pixels: Annotated[int, Field(ge=1, description="Pixels of an image.")] = 40_000_000
     waiting: Annotated[
         int, Field(ge=0, le=1000, description="Requests that may wait; more get 503.")
     ] = 8

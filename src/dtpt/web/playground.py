@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -29,19 +29,12 @@ from dtpt.prediction.prediction import Prediction
 from dtpt.prediction.predictor import Predictor
 from dtpt.tuning import Outcome
 from dtpt.views import ViewRecipe, contact_sheet
+from dtpt.web import schemas
 from dtpt.web.evidence import CellEvidence, calibrated
-from dtpt.web.guard import Refusal, check_image, check_settings
+from dtpt.web.guard import Refusal, check_image
 from dtpt.web.options import Limits
 from dtpt.web.queue import Job
-from dtpt.web.schemas import (
-    Distribution,
-    ImageInfo,
-    MethodPrediction,
-    PredictResponse,
-    PredictSettings,
-    View,
-    Word,
-)
+from dtpt.web.schemas import ImageInfo, PredictResponse, PredictSettings, Word
 
 IMAGE_NAME = "image.png"  # in command lines; the server does not know the file's name
 CLASS_LISTS = 4  # that are kept
@@ -52,10 +45,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Value]):
-    """Values of known size, together at most `most`; the least recently used goes first.
-
-    Threads may share it.
-    """
+    """Values with a total size of at most `most`, for several threads."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -110,10 +100,6 @@ class EncodedImage:
         """(N, D) of the views, on the CPU."""
         return torch.from_numpy(np.frombuffer(self.values, np.float32).reshape(self.shape))
 
-    @property
-    def memory(self) -> int:
-        return len(self.values) + len(self.sheet or b"") + 3 * mmap.PAGESIZE  # pages round up
-
 
 @dataclass(frozen=True)
 class _Query:
@@ -161,15 +147,11 @@ class Playground:
     def predict(
         self, image: bytes | None, settings: PredictSettings, *, job: Job
     ) -> PredictResponse:
-        """Predict one image with some methods; runs in the worker's thread.
+        """Predict one encoded image (None: the one that `settings.image_id` names).
 
-        Args:
-            image: An encoded image; None for the one that `settings.image_id` names.
-            settings: Of the request.
-            job: Receives progress, and ends the work by raising.
+        Runs in the worker's thread; the job receives the progress, and ends the work by raising.
         """
         started = time.monotonic()
-        check_settings(settings, self.limits)
         methods = tuple(resolve_method(name) for name in settings.methods)
         query = _Query(settings, methods, self._predictor(settings))
         encoded, is_cached = self._encoded(image, query, job=job)
@@ -177,27 +159,33 @@ class Playground:
         kept = [view for view in range(len(features)) if view not in settings.dropped]
         outcomes = predictor.answer(features[kept], methods, progress=job.progress("methods"))
         zero_shot = predictor.prediction(outcomes[0]).zero_shot
+        views = _views(predictor, features, kept=kept) if "views" in settings.show else None
+        commands = None
+        if "commands" in settings.show:
+            commands = predict_lines(
+                IMAGE_NAME,
+                settings.classes,
+                model=self.name,
+                methods=settings.methods,
+                settings=settings,
+                dropped=settings.dropped,
+            )
         return PredictResponse(
             image=encoded.info,
             model=self.name,
             fingerprint=self.model.fingerprint,
             classes=list(settings.classes),
             duplicates=[list(group) for group in predictor.prompts.duplicates],
-            zero_shot=Distribution(**_distribution(zero_shot)),
+            zero_shot=_record(zero_shot, "zero-shot"),
             predictions=[
                 self._prediction(name, outcome, query=query, info=encoded.info)
                 for name, outcome in zip(settings.methods, outcomes, strict=True)
             ],
-            views=_views(predictor, features, kept=kept) if "views" in settings.show else None,
-            commands=self._commands(settings) if "commands" in settings.show else None,
+            views=views,
+            commands=commands,
             cached=is_cached,
             seconds=time.monotonic() - started,
         )
-
-    def sheet(self, key: str) -> bytes | None:
-        """Return thumbnails by the key in a response; None if they are no longer in memory."""
-        encoded = self.images.get(key)
-        return None if encoded is None or encoded.sheet is None else bytes(encoded.sheet)
 
     def _predictor(self, settings: PredictSettings) -> Predictor:
         key = (settings.classes, settings.template, settings.tuning)
@@ -229,7 +217,8 @@ class Playground:
         if known is not None and (known.sheet is not None or query.rendered_for is not None):
             return known, True
         encoded = self._encode(decoded, image_id, query=query, job=job)
-        self.images.put(query.key(image_id), encoded, size=encoded.memory)
+        size = len(encoded.values) + len(encoded.sheet or b"") + 3 * mmap.PAGESIZE  # rounded up
+        self.images.put(query.key(image_id), encoded, size=size)
         return encoded, False
 
     def _encode(
@@ -259,7 +248,7 @@ class Playground:
 
     def _prediction(
         self, name: str, outcome: Outcome, *, query: _Query, info: ImageInfo
-    ) -> MethodPrediction:
+    ) -> schemas.MethodPrediction:
         settings, predictor = query.settings, query.predictor
         prediction = predictor.prediction(outcome)
         words = evidence = calibration = None
@@ -275,39 +264,24 @@ class Playground:
                 calibration = calibrated(
                     self.calibrations, setup, outcome=outcome, classes=predictor.classes
                 )
-        return MethodPrediction(
-            **_distribution(prediction),
-            method=name,
-            title=method_title(prediction.method, outcome.lambda_),
-            lambda_=outcome.lambda_,
-            words=words,
-            evidence=evidence,
-            calibrated=calibration,
-        )
-
-    def _commands(self, settings: PredictSettings) -> dict[str, str]:
-        shell, python = predict_lines(
-            IMAGE_NAME,
-            settings.classes,
-            model=self.name,
-            methods=settings.methods,
-            settings=settings,
-            dropped=settings.dropped,
-        )
-        return {"shell": shell, "python": python}
+        parts = {"words": words, "evidence": evidence, "calibrated": calibration}
+        return _record(prediction, name).model_copy(update=parts)
 
 
-def _distribution(prediction: Prediction) -> dict[str, Any]:
-    return {
-        "label": prediction.label,
-        "index": prediction.index,
-        "confidence": prediction.confidence,
-        "entropy": prediction.entropy,
-        "probabilities": prediction.probabilities.tolist(),
-    }
+def _record(prediction: Prediction, name: str) -> schemas.MethodPrediction:
+    return schemas.MethodPrediction(
+        method=name,
+        title=method_title(prediction.method, prediction.lambda_),
+        lambda_=prediction.lambda_,
+        label=prediction.label,
+        index=prediction.index,
+        confidence=prediction.confidence,
+        entropy=prediction.entropy,
+        probabilities=prediction.probabilities.tolist(),
+    )
 
 
-def _views(predictor: Predictor, features: Tensor, *, kept: Sequence[int]) -> list[View]:
+def _views(predictor: Predictor, features: Tensor, *, kept: Sequence[int]) -> list[schemas.View]:
     """Return the zero-shot prediction of every view (N, D), and which ones are tuned on."""
     logits = predictor.view_logits(features)  # (N, C)
     confident = {kept[k] for k in predictor.confident_views(logits[kept])}
@@ -315,7 +289,7 @@ def _views(predictor: Predictor, features: Tensor, *, kept: Sequence[int]) -> li
     for index, probabilities in enumerate(torch.softmax(logits, dim=-1)):
         prediction = Prediction.read(probabilities, predictor.classes)
         views.append(
-            View(
+            schemas.View(
                 index=index,
                 label=prediction.label,
                 confidence=prediction.confidence,
@@ -328,14 +302,12 @@ def _views(predictor: Predictor, features: Tensor, *, kept: Sequence[int]) -> li
 
 
 def moved_words(model: Clip, prompts: PromptSet, *, context: Tensor) -> list[Word]:
-    """Describe a tuned context (n, W) token by token, by distances between token embeddings.
-
-    After one step of AdamW every number has moved by about the learning rate, so all tokens have
-    moved equally far; only the direction differs.
-    """
+    """Describe a tuned context (n, W) token by token, by distances between token embeddings."""
     table = model.require_text().token_embedding.weight.detach().float().cpu()  # (V, W)
     before, after = prompts.context.float().cpu(), context.float().cpu()  # (n, W)
-    start, end = _distances(before, table), _distances(after, table)  # (n, V)
+    exact = "donot_use_mm_for_euclid_dist"
+    start = torch.cdist(before, table, compute_mode=exact)  # (n, V)
+    end = torch.cdist(after, table, compute_mode=exact)  # (n, V)
     padded = prompts.padded(model.tokenizer.context_length)
     tokens = padded.tokens[0, padded.context[0]].tolist()  # (n,) of the tuned words
     end[range(len(tokens)), tokens] = torch.inf  # a token is not its own neighbour
@@ -349,10 +321,6 @@ def moved_words(model: Clip, prompts: PromptSet, *, context: Tensor) -> list[Wor
         )
         for row, token in enumerate(tokens)
     ]
-
-
-def _distances(points: Tensor, table: Tensor) -> Tensor:
-    return torch.cdist(points, table, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _smallest(values: Tensor, model: Clip) -> list[str]:

@@ -7,16 +7,9 @@ from importlib import resources
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
+from dtpt.data import openmoji
 from dtpt.data.catalog import NAMED_SETS, catalog_entry, family_title
 from dtpt.data.dataset import prompt_name
-from dtpt.data.openmoji import (
-    BENCHMARK_GROUPS,
-    PRESENTATIONS,
-    OpenMojiRef,
-    concept_groups,
-    is_installed,
-    official_name,
-)
 from dtpt.web.guard import Refusal
 from dtpt.web.schemas import ClassList, Error, Example
 
@@ -36,9 +29,9 @@ router = APIRouter()
 def class_lists() -> dict[str, tuple[ClassList, tuple[str, ...]]]:
     """Return the lists by name: groups of emoji, then the named data sets, the paper's first."""
     lists = {}
-    for group in BENCHMARK_GROUPS if is_installed() else ():
+    for group in openmoji.BENCHMARK_GROUPS if openmoji.is_installed() else ():
         name, title = f"openmoji/{group}", group.replace("-", " and ").capitalize()
-        classes = tuple(official_name(code) for code in concept_groups()[group])
+        classes = tuple(openmoji.official_name(code) for code in openmoji.concept_groups()[group])
         entry = ClassList(name=name, title=title, group="Emoji", count=len(classes))
         lists[name] = (entry, classes)
     for name in NAMED_SETS:
@@ -67,11 +60,11 @@ async def list_classes(name: str) -> list[str]:
 @router.get("/v1/examples")
 async def list_examples() -> list[Example]:
     """List example drawings; none without the packages of the emoji benchmark."""
-    if not is_installed():
+    if not openmoji.is_installed():
         return []
-    group_of = {code: group for group, codes in concept_groups().items() for code in codes}
+    group_of = {code: group for group, codes in openmoji.concept_groups().items() for code in codes}
     return [
-        Example(id=code, name=official_name(code), classes=f"openmoji/{group_of[code]}")
+        Example(id=code, name=openmoji.official_name(code), classes=f"openmoji/{group_of[code]}")
         for code in DRAWINGS
     ]
 
@@ -85,13 +78,15 @@ async def render_example(code: str, *, presentation: str = "plain", line: bool =
 
 @lru_cache(maxsize=256)
 def _drawing(code: str, presentation: str, *, line: bool) -> bytes:
-    if not is_installed() or not any(code in codes for codes in concept_groups().values()):
+    if not openmoji.is_installed() or not any(
+        code in codes for codes in openmoji.concept_groups().values()
+    ):
         raise Refusal("not_found", "There is no such drawing.")
-    if presentation not in PRESENTATIONS:
-        names = ", ".join(PRESENTATIONS)
+    if presentation not in openmoji.PRESENTATIONS:
+        names = ", ".join(openmoji.PRESENTATIONS)
         raise Refusal("not_found", f"There is no such presentation; use one of {names}.")
     written = io.BytesIO()
-    OpenMojiRef(code, presentation, line).open().save(written, "PNG")
+    openmoji.OpenMojiRef(code, presentation, line).open().save(written, "PNG")
     return written.getvalue()
 
 

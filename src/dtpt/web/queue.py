@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
-from dtpt.web.guard import CLOSE, Refusal
+from dtpt.web.guard import Refusal
 
 Result = TypeVar("Result")
 Step = dict[str, str | int]  # stage ("views", "features", "methods"), done, total
@@ -29,6 +29,7 @@ class Job:
     deadline: float  # on the clock of `time.monotonic`
     listener: Callable[[Step], None] | None = None  # called in the worker's thread
     cancelled: Event = field(default_factory=Event)  # set to end the work
+    is_submitted: bool = False
 
     def check(self) -> None:
         """Raise a `Refusal` if the result is no longer needed, or the deadline has passed."""
@@ -59,35 +60,31 @@ class Worker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     @contextmanager
-    def slot(self) -> "Iterator[Slot]":
-        """Take a slot until its work has really ended, or the block without any.
-
-        Raises:
-            Refusal: All are taken; Retry-After estimates when one will be free.
-        """
+    def slot(self, job: Job) -> Iterator[None]:
+        """Take a slot until the job has really ended, or the block without submitting it."""
         if self.taken >= self.slots:
-            seconds = min(60, max(1, math.ceil(self.taken * self._seconds)))
+            seconds = min(60, max(1, math.ceil(self.taken * self._seconds)))  # an estimate
             message = f"All {self.slots} slots of this server are taken."
-            raise Refusal("busy", message, {"Retry-After": str(seconds), **CLOSE})
+            raise Refusal("busy", message, {"Retry-After": str(seconds)})
         self.taken += 1
-        slot = Slot(self)
         try:
-            yield slot
+            yield
         finally:
-            if not slot.is_used:  # otherwise `_release` frees it
+            if not job.is_submitted:  # otherwise `_release` frees it
                 self.taken -= 1
 
-    def submit(self, work: Callable[[Job], Result], job: Job) -> "asyncio.Future[Result]":
+    def submit(self, work: Callable[[], Result], job: Job) -> "asyncio.Future[Result]":
+        job.is_submitted = True
         future = self._thread.submit(self._run, work, job)
         self._jobs.add(job)
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release, job))
         return asyncio.wrap_future(future)
 
-    def _run(self, work: Callable[[Job], Result], job: Job) -> Result:
+    def _run(self, work: Callable[[], Result], job: Job) -> Result:
         job.check()
         started = time.monotonic()
-        result = work(job)
+        result = work()
         self._seconds += 0.2 * (time.monotonic() - started - self._seconds)
         return result
 
@@ -100,15 +97,3 @@ class Worker:
         for job in list(self._jobs):
             job.cancelled.set()
         self._thread.shutdown(wait=True, cancel_futures=True)
-
-
-@dataclass
-class Slot:
-    """One request's right to be computed."""
-
-    worker: Worker
-    is_used: bool = False
-
-    def submit(self, work: Callable[[Job], Result], job: Job) -> "asyncio.Future[Result]":
-        self.is_used = True
-        return self.worker.submit(work, job)

@@ -1,13 +1,14 @@
 """The JSON of the service: requests and responses. Numbers are fractions, entropies in nats."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dtpt.calibration import Provenance, Targets
 from dtpt.options import ImageOptions
-from dtpt.web.options import Limits
 
+MAX_CLASSES, MAX_METHODS, MAX_VIEWS, MAX_STEPS, MAX_BINS = 1000, 12, 64, 10, 100
+Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 Part = Literal["views", "words", "evidence", "commands"]
 
 
@@ -15,15 +16,16 @@ class PredictSettings(ImageOptions):
     """The settings of a prediction; prompt, views and tuning as in `dtpt predict`."""
 
     classes: Annotated[
-        tuple[str, ...], Field(min_length=2, fail_fast=True, description="Class names.")
+        tuple[Text, ...],
+        Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True, description="Class names."),
     ]
     methods: Annotated[
-        tuple[str, ...],
-        Field(min_length=1, fail_fast=True, description="Names of /v1/methods, or d-tpt@1e5."),
+        tuple[Text, ...],
+        Field(min_length=1, max_length=MAX_METHODS, description="Of /v1/methods, or d-tpt@1e5."),
     ] = ("zero-shot", "d-tpt")
     dropped: Annotated[
         tuple[int, ...],
-        Field(max_length=4096, description="Views to leave out; never the original, view 0."),
+        Field(max_length=MAX_VIEWS, description="Views to leave out; never the original, view 0."),
     ] = ()
     show: Annotated[
         tuple[Part, ...], Field(max_length=4, description="Further parts of the response.")
@@ -32,19 +34,18 @@ class PredictSettings(ImageOptions):
         str | None, Field(max_length=64, description="Of an image that was sent before.")
     ] = None
 
+    @model_validator(mode="after")
+    def _within_limits(self) -> Self:
+        if self.views > MAX_VIEWS or self.steps > MAX_STEPS or len(self.template) > 200:
+            limits = f"{MAX_VIEWS} views, {MAX_STEPS} steps and 200 characters of the template"
+            raise ValueError(f"more than {limits}")
+        if any(not 0 < view < self.views for view in self.dropped):
+            raise ValueError(f"dropped: must be views from 1 to {self.views - 1}")
+        return self
+
 
 class _Response(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Distribution(_Response):
-    """Probabilities of the classes, read at their maximum."""
-
-    label: str
-    index: int
-    confidence: float
-    entropy: float
-    probabilities: list[float]
 
 
 class Evidence(_Response):
@@ -82,10 +83,15 @@ class Word(_Response):
     towards: Annotated[list[str], Field(description="Tokens whose distance fell most.")]
 
 
-class MethodPrediction(Distribution):
+class MethodPrediction(_Response):
     method: Annotated[str, Field(description="As in the request.")]
     title: str
     lambda_: Annotated[float | None, Field(serialization_alias="lambda")]
+    label: str
+    index: int
+    confidence: float
+    entropy: float
+    probabilities: list[float]
     words: list[Word] | None = None
     evidence: list[Evidence] | None = None
     calibrated: Calibrated | None = None
@@ -116,7 +122,7 @@ class PredictResponse(_Response):
     fingerprint: str
     classes: list[str]
     duplicates: Annotated[list[list[str]], Field(description="Names with the same prompt.")]
-    zero_shot: Distribution
+    zero_shot: MethodPrediction
     predictions: list[MethodPrediction]
     views: list[View] | None = None
     commands: Annotated[
@@ -125,18 +131,6 @@ class PredictResponse(_Response):
     ] = None
     cached: Annotated[bool, Field(description="Whether the image's features were in memory.")]
     seconds: float
-
-
-class Bin(_Response):
-    """One bin of a reliability diagram; chance: the 90 % range of a calibrated model."""
-
-    low: float
-    high: float
-    count: int
-    confidence: float
-    accuracy: float
-    chance_low: float
-    chance_high: float
 
 
 class MetricValue(_Response):
@@ -154,22 +148,20 @@ class ScoreResponse(_Response):
     count: int
     verdict: str
     metrics: list[MetricValue]
-    bins: Annotated[list[Bin], Field(description="Those that are not empty.")]
-
-
-class ModelInfo(_Response):
-    name: str
-    fingerprint: str
-    embedded: bool
-    image_size: int
-    device: str
-    parameters: int
+    bins: Annotated[
+        dict[str, list[float]],
+        Field(description="Those that are not empty; chance: 90 % range of a calibrated model."),
+    ]
 
 
 class ServerInfo(_Response):
     version: str
-    models: list[ModelInfo]
-    limits: Limits
+    model: str
+    fingerprint: str
+    embedded: bool
+    device: str
+    parameters: int
+    limits: dict[str, int]
     evidence: Annotated[list[str], Field(description="Data sets of the runs given at the start.")]
     calibrations: Annotated[list[str], Field(description="Their methods and data sets.")]
 
@@ -192,8 +184,6 @@ class ClassList(_Response):
 
 
 class Example(_Response):
-    """A drawing that the server can render."""
-
     id: str
     name: str
     classes: Annotated[str, Field(description="Name of a class list that contains it.")]

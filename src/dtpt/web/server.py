@@ -1,13 +1,11 @@
 """The process: socket, model, signals, and uvicorn between them and the service."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -34,18 +32,13 @@ MOST_HEADER_BYTES = 32_768
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(CONNECTIONS)
+        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except OSError as error:
-        listener.close()
-        reason = os_error(error)
         raise DtptError(
-            f"Cannot listen on {host}, port {port}: {reason}. Choose another --port or --host."
+            f"Cannot listen on {host}, port {port}: {os_error(error)}. "
+            "Choose another --port or --host."
         ) from None
-    return listener
 
 
 def start(
@@ -56,20 +49,19 @@ def start(
     write: Write,
     ready: Callable[[], None],
 ) -> None:
-    """Load the model and serve requests until a signal stops the process.
-
-    Connections wait in the listener while the model is loaded; `ready` is called after that.
-    """
+    """Load the model, while connections wait in the listener, and serve them until a signal."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     evidence = [cell for path in options.evidence for cell in read_evidence(path)]
+    calibrations = {path: read_calibration(path) for path in options.calibration}
     model = load_model(
         options.model,
         device=options.device,
         activation=options.activation,
         precision=options.precision,
     )
-    calibrations = _read_calibrations(options.calibration, model)
+    for path, calibration in calibrations.items():
+        _check_model(calibration, model, path=path)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     for note in model.notes:
         logger.warning(note)
@@ -78,25 +70,27 @@ def start(
         name=options.model,
         limits=options.limits,
         evidence=evidence,
-        calibrations=calibrations,
+        calibrations=list(calibrations.values()),
     )
     server = make_server(Service(playground), access=access, write=write, ready=ready)
-    with _ends_normally(server):
-        server.run(sockets=[listener])
+
+    def stop(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    # uvicorn replaces these handlers while it runs; at its end it restores them and raises the
+    # signal again, which must not end the process with an error
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run(sockets=[listener])
 
 
-def _read_calibrations(paths: Sequence[Path], model: Clip) -> list[Calibration]:
-    calibrations = []
-    for path in paths:
-        calibration = read_calibration(path)
-        if calibration.setup.fingerprint != model.fingerprint:
-            raise CalibrationError(
-                f"{printable(path)} is for the model {calibration.setup.model} "
-                f"({calibration.setup.fingerprint[:12]}…), not for {model.fingerprint[:12]}…: "
-                "give the --model that it was made with."
-            )
-        calibrations.append(calibration)
-    return calibrations
+def _check_model(calibration: Calibration, model: Clip, *, path: Path) -> None:
+    if calibration.setup.fingerprint != model.fingerprint:
+        raise CalibrationError(
+            f"{printable(path)} is for the model {calibration.setup.model} "
+            f"({calibration.setup.fingerprint[:12]}…), not for {model.fingerprint[:12]}…: "
+            "give the --model that it was made with."
+        )
 
 
 def make_server(
@@ -120,29 +114,6 @@ def make_server(
     server = uvicorn.Server(config)
     service.is_stopping = lambda: server.should_exit
     return server
-
-
-@contextlib.contextmanager
-def _ends_normally(server: uvicorn.Server) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop the server with exit code 0.
-
-    Uvicorn stops at the first signal, then restores the handlers that it found and raises the
-    signal again. It finds these, so nothing more happens.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
-
-    def stop(_number: int, _frame: object) -> None:
-        server.should_exit = True  # also for a signal before uvicorn has its own handlers
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop) for number in signals}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _protocol(seconds: float) -> type[asyncio.Protocol]:

@@ -7,13 +7,13 @@ than those of the routes.
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Write = Callable[[str], object]
-SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)  # of the histogram
+SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, float("inf"))
 DISCONNECTED = 499  # the client left before a response began
 
 
@@ -23,44 +23,32 @@ class Requests:
     def __init__(self) -> None:
         self._by_status: Counter[tuple[str, int]] = Counter()
         self._within: dict[str, Counter[float]] = {}
-        self._seconds: Counter[str] = Counter()
+        self._sum: dict[str, float] = {}
 
     def add(self, route: str, status: int, *, seconds: float) -> None:
         self._by_status[route, status] += 1
         within = self._within.setdefault(route, Counter())
-        within.update(bound for bound in (*SECONDS, float("inf")) if seconds <= bound)
-        self._seconds[route] += seconds  # type: ignore[assignment]
+        within.update(bound for bound in SECONDS if seconds <= bound)
+        self._sum[route] = self._sum.get(route, 0.0) + seconds
 
-    def lines(self) -> Iterable[str]:
-        yield "# TYPE dtpt_requests_total counter"
+    def text(self, gauges: Mapping[str, int], info: Mapping[str, str]) -> str:
+        """Return the counters, present values, and one line whose labels describe the model."""
+        lines = ["# TYPE dtpt_requests_total counter"]
         for (route, status), count in sorted(self._by_status.items()):
-            yield f'dtpt_requests_total{{route="{route}",status="{status}"}} {count}'
-        yield "# TYPE dtpt_request_seconds histogram"
+            lines.append(f'dtpt_requests_total{{route="{route}",status="{status}"}} {count}')
+        lines.append("# TYPE dtpt_request_seconds histogram")
         for route, within in sorted(self._within.items()):
-            for bound in (*SECONDS, float("inf")):
-                text = "+Inf" if bound == float("inf") else f"{bound:g}"
-                sample = f'dtpt_request_seconds_bucket{{route="{route}",le="{text}"}}'
-                yield f"{sample} {within[bound]}"
-            yield f'dtpt_request_seconds_sum{{route="{route}"}} {self._seconds[route]:.6f}'
-            yield f'dtpt_request_seconds_count{{route="{route}"}} {within[float("inf")]}'
-
-
-def gauges(values: Mapping[str, int], labels: Mapping[str, str]) -> Iterable[str]:
-    r"""Yield present values, and one line whose labels describe the model.
-
-    Example:
-        >>> print("\n".join(gauges({"dtpt_slots": 9}, {"name": "pocket"})))
-        # TYPE dtpt_slots gauge
-        dtpt_slots 9
-        # TYPE dtpt_model_info gauge
-        dtpt_model_info{name="pocket"} 1
-    """
-    for name, value in values.items():
-        yield f"# TYPE {name} gauge"
-        yield f"{name} {value}"
-    pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-    yield "# TYPE dtpt_model_info gauge"
-    yield f"dtpt_model_info{{{pairs}}} 1"
+            for bound in SECONDS:
+                label = "+Inf" if bound == float("inf") else f"{bound:g}"
+                name = f'dtpt_request_seconds_bucket{{route="{route}",le="{label}"}}'
+                lines.append(f"{name} {within[bound]}")
+            lines.append(f'dtpt_request_seconds_sum{{route="{route}"}} {self._sum[route]:.6f}')
+            lines.append(f'dtpt_request_seconds_count{{route="{route}"}} {within[float("inf")]}')
+        for name, value in gauges.items():
+            lines += [f"# TYPE {name} gauge", f"{name} {value}"]
+        labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in info.items())
+        lines += ["# TYPE dtpt_model_info gauge", f"dtpt_model_info{{{labels}}} 1"]
+        return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:

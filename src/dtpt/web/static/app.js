@@ -25,8 +25,8 @@ async function start() {
   byId("inputs").addEventListener("submit", (event) => event.preventDefault());
   const info = await getJson("/v1/models");
   const [methods, lists, examples] = await Promise.all(["methods", "classes", "examples"].map((name) => getJson(`/v1/${name}`)));
-  const server = { ...info, model: info.models[0], methods, lists, examples };
-  describe(server.model);
+  const server = { ...info, methods, lists, examples };
+  describe(server);
   const store = makeStore(defaults());
   mountPredictions(store, server);
   mountEvidence(store, server);
@@ -42,12 +42,12 @@ async function start() {
   await restore(store, server, image);
 }
 
-function describe(model) {
-  const millions = (model.parameters / 1e6).toFixed(model.parameters < 1e7 ? 1 : 0);
-  const note = model.embedded
+function describe({ model, parameters, device, embedded }) {
+  const millions = (parameters / 1e6).toFixed(parameters < 1e7 ? 1 : 0);
+  const note = embedded
     ? " This small model comes with the package. It was trained on drawings of emoji, not on photographs."
     : "";
-  byId("model").replaceChildren("Model: ", h("strong", {}, model.name), ` (${millions} million parameters, on ${model.device}).`, note);
+  byId("model").replaceChildren("Model: ", h("strong", {}, model), ` (${millions} million parameters, on ${device}).`, note);
 }
 
 /** Take the settings from the address, and defaults for the rest, so that there is a result at once. */
@@ -57,14 +57,14 @@ async function restore(store, server, image) {
   const wanted = given.methods ?? FIRST.map((name) => ({ name, lambda: null }));
   const methods = wanted.filter(({ name }) => known.has(name))
     .map(({ name, lambda }) => ({ name, lambda: known.get(name).sweep.length ? lambda ?? known.get(name).lambdas["fine-grained"] : null }));
-  const views = Math.min(given.views || 64, server.limits.max_views);
+  const views = Math.min(given.views || 64, server.limits.views);
   store.set({ ...given, views, methods, own: Boolean(given.classes?.length) });
   const example = server.examples.find(({ id }) => id === drawing) ?? server.examples[0];
   if (list && server.lists.some(({ name }) => name === list)) {
     await server.takeList(list);
     store.set({ own: true });
   }
-  if (example && (server.model.embedded || drawing)) await image.takeExample(example);
+  if (example && (server.embedded || drawing)) await image.takeExample(example);
 }
 
 start().catch((error) => {

@@ -48,7 +48,7 @@ export function mountClasses(store, server) {
   function add(text) {
     const names = new Set(store.get().classes);
     for (const name of text.split(/[\n,;]/).map((part) => part.trim()).filter(Boolean)) names.add(name);
-    const most = server.limits.max_classes;
+    const most = server.limits.classes;
     problem.hidden = names.size <= most;
     problem.textContent = `At most ${most} classes; ${names.size - most} were left out.`;
     input.value = "";

@@ -26,7 +26,7 @@ export function mountImage(store, server) {
 
   function take(file) {
     if (!file) return;
-    const most = server.limits.max_body_bytes - 100_000; // the settings need some of the body
+    const most = server.limits.body_bytes - 100_000; // the settings need some of the body
     if (!file.type.startsWith("image/")) return complain("This file is not an image. Use JPEG, PNG, WebP, GIF, BMP or AVIF.");
     if (file.size > most) return complain(`The image is larger than ${(most / 1e6).toFixed(0)} MB. Shrink it first.`);
     complain("");

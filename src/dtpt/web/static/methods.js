@@ -38,7 +38,7 @@ export function mountMethods(store, server) {
 
   function toggle(method, on) {
     const { methods } = store.get();
-    const most = server.limits.max_methods;
+    const most = server.limits.methods;
     const full = on && methods.length >= most;
     problem.hidden = !full;
     problem.textContent = `At most ${most} methods at once.`;

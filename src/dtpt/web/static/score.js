@@ -29,7 +29,7 @@ export function mountScore(server) {
   async function read() {
     const chosen = file.files[0];
     if (!chosen) return;
-    const most = server.limits.max_body_bytes;
+    const most = server.limits.body_bytes;
     if (chosen.size > most) return complain(`The file is larger than ${(most / 1e6).toFixed(0)} MB.`);
     text.value = await chosen.text();
     await run();
@@ -51,7 +51,8 @@ export function mountScore(server) {
   }
 }
 
-function show({ verdict, count, bins, metrics }) {
+function show({ verdict, count, bins: columns, metrics }) {
+  const bins = columns.low.map((_, index) => Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values[index]])));
   const figure = drawn(h("div", { class: "figure" }), (width) => reliability(bins, width));
   byId("score-results").replaceChildren(
     h("section", { class: "card", "aria-labelledby": "h-verdict" }, h("h2", { id: "h-verdict" }, "Verdict"),

@@ -8,7 +8,7 @@ import { TEMPLATE } from "./store.js";
  * @param {{limits: Object}} server
  */
 export function mountSettings(store, server) {
-  const most = server.limits.max_views;
+  const most = server.limits.views;
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
   const template = h("input", { id: "set-template", value: TEMPLATE, oninput: debounced(() => read(), 500) });
   const views = number("set-views", 1, most);
