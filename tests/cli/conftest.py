@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 
 from handmade import write_five
 from processes import PROGRAM
-from tiny_runs import draw_pictures, tiny_clip
+from tiny_runs import draw_images, tiny_clip
 
 from dtpt.clip.loading.save import save_model
 
@@ -24,7 +24,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved tiny model and a folder of images."""
     folder = tmp_path_factory.mktemp("world")
     save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
-    draw_pictures(folder / "images", per_class=100)
+    draw_images(folder / "images", per_class=100)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""A tiny random CLIP, generated pictures, and runs on them in well under a second."""
+"""A tiny random CLIP, generated images, and runs on them in well under a second."""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
+from tiny_runs import TINY_OPTIONS, draw_images, make_home, tiny_clip
 
 from dtpt.clip.model import Clip
 from dtpt.data import Dataset, load_dataset
@@ -33,19 +33,25 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "features"
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> Dataset:
-    """Three classes with ten small pictures each."""
-    draw_pictures(tmp_path / "pictures", per_class=10)
-    return load_dataset(f"folder:{tmp_path / 'pictures'}")
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved tiny model and 36 images, which other processes can load by name."""
+    return make_home(tmp_path_factory.mktemp("home"), per_class=12)
 
 
 @pytest.fixture
-def run_tiny(tiny_model: Clip, pictures: Dataset, tmp_path: Path) -> Callable[..., Run]:
-    """Evaluates on the pictures; keyword arguments are options."""
+def images(tmp_path: Path) -> Dataset:
+    """Three classes with ten small images each."""
+    draw_images(tmp_path / "images", per_class=10)
+    return load_dataset(f"folder:{tmp_path / 'images'}")
+
+
+@pytest.fixture
+def run_tiny(tiny_model: Clip, images: Dataset, tmp_path: Path) -> Callable[..., Run]:
+    """Evaluates on the images; keyword arguments are options."""
 
     def run(**changes: object) -> Run:
-        dataset = changes.pop("dataset_object", pictures)
+        dataset = changes.pop("dataset_object", images)
         options = EvalOptions(
             **{"output": tmp_path / "run", "dataset": (dataset.name,), **TINY_OPTIONS, **changes}
         )

@@ -1,9 +1,9 @@
 """Kills a run again and again at random moments, from a process that is warm already.
 
-Importing torch takes seconds, so every victim is forked from here, where it is loaded; no thread
-has been started before. A hundred victims are killed at work on images, some more while they start.
+Importing torch takes seconds, so every run is forked from here, where it is loaded; no thread has
+been started before. As many runs are killed at work on images, some more while they start.
 
-    python killed_run.py PICTURES OUTPUT KILLS
+    python killed_run.py IMAGES OUTPUT KILLS
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch._dynamo  # the first optimiser would import these two, in every victim
+import torch._dynamo  # the first optimiser would import these two, in every run
 import torch.fx.experimental.symbolic_shapes
 from tiny_runs import TINY_OPTIONS, tiny_clip
 
@@ -25,8 +25,8 @@ from dtpt.runs import EvalOptions, open_run, run_options
 from dtpt.runs.progress import Silent
 
 
-class Whistle(Silent):
-    """Tells the killer through a pipe that the first image is about to be evaluated."""
+class Signal(Silent):
+    """Writes a byte to a pipe before the first image and after each."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -34,15 +34,18 @@ class Whistle(Silent):
     def start(self, title: str, total: int, *, done: int) -> None:
         os.write(self._pipe, b"!")
 
+    def advance(self, title: str, *, worker: int | str = 0) -> None:
+        os.write(self._pipe, b"!")
 
-def fork(work: Callable[[Whistle], None]) -> tuple[int, int]:
-    """Start a victim; return its process id and the pipe on which it whistles."""
+
+def fork(work: Callable[[Signal], None]) -> tuple[int, int]:
+    """Start a run; return its process id and the pipe to which it writes."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            work(Whistle(write))
+            work(Signal(write))
             code = 0
         finally:
             os._exit(code)
@@ -65,35 +68,32 @@ def finished(output: Path) -> int:
 
 
 def main() -> None:
-    pictures, output, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    images, output, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     model = tiny_clip()
-    dataset = load_dataset(f"folder:{pictures}")
+    dataset = load_dataset(f"folder:{images}")
     options = EvalOptions(output=output, dataset=(dataset.name,), **TINY_OPTIONS)
     generator = random.Random(0)
-    window = 0.05
 
-    def work(whistle: Whistle) -> None:
-        run_options(options, model=model, datasets=[dataset], reporter=whistle).close()
+    def work(reporter: Signal) -> None:
+        run_options(options, model=model, datasets=[dataset], reporter=reporter).close()
 
-    for hit in range(kills):
-        if hit % 5 == 0:  # while the store is opened and the run is planned
+    for kill in range(kills):
+        if kill % 5 == 0:  # while the store is opened and the run is planned
             child, pipe = fork(work)
-            time.sleep(generator.uniform(0, 0.1))
+            time.sleep(generator.uniform(0, 0.05))
             os.kill(child, signal.SIGKILL)
             end(child, pipe)
         child, pipe = fork(work)
         os.read(pipe, 1)
-        time.sleep(generator.uniform(0, window))
+        # whatever the machine's speed: the images shall last for all kills
+        if finished(output) / len(dataset) < 0.7 * kill / kills:
+            os.read(pipe, 1)
+        time.sleep(generator.uniform(0, 0.02))
         os.kill(child, signal.SIGKILL)
         if not os.WIFSIGNALED(end(child, pipe)):
-            sys.exit(f"the run ended after {hit} kills only")
-        # whatever the machine's speed: the work shall last for all kills
-        ahead = finished(output) / len(dataset) > 0.7 * hit / kills
-        window = window * 0.7 if ahead else min(window * 1.3, 1.0)
-    code = os.waitstatus_to_exitcode(end(*fork(work)))
-    print(f"{kills} kills, last run ended with {code}")
-    sys.exit(code)
+            sys.exit(f"the run ended after {kill} kills only")
+    sys.exit(os.waitstatus_to_exitcode(end(*fork(work))))
 
 
 if __name__ == "__main__":

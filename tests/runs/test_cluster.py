@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import TINY_OPTIONS, draw_pictures, exported, tiny_clip
+from tiny_runs import TINY_OPTIONS, draw_images, exported, tiny_clip
 
 import dtpt
 from dtpt.clip.loading.save import save_model
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc"
 def start(program, home, *words, seconds, per_class):
     """Let a program of this folder run on a small model and some pictures."""
     save_model(tiny_clip(), home / "tiny", tokenizer_json=None)
-    draw_pictures(home / "pictures", per_class=per_class)
+    draw_images(home / "pictures", per_class=per_class)
     here = Path(__file__).parent
     done = subprocess.run(
         [sys.executable, here / program, home, *map(str, words)],

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tiny_runs import draw_pictures
+from tiny_runs import draw_images
 
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
@@ -66,7 +66,7 @@ def test_ten_percent_damaged_images_leave_the_metrics_of_the_good_ones(
     run_tiny, tiny_model, tmp_path
 ):
     kinds = ["truncated", "empty", "text", "bomb", "wrong suffix", "missing"]
-    draw_pictures(tmp_path / "many", per_class=20)
+    draw_images(tmp_path / "many", per_class=20)
     dataset = load_dataset(f"folder:{tmp_path / 'many'}")
     bad = {sample.id: kind for sample, kind in zip(dataset.samples[::10], kinds, strict=True)}
     for sample in dataset.samples:

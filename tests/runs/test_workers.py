@@ -1,134 +1,180 @@
-"""Views in other processes: the same numbers, bounded memory, deaths that cost one picture."""
+"""Worker processes: the same rows, whatever their number and whatever happens to them."""
 
-import time
-from types import SimpleNamespace
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from bad_refs import BuggyRef, DeadlyOnceRef, DeadlyRef, SlowRef
-from dtpt.runs.pipeline import FeaturePipeline
-from dtpt.runs.workers import InlineRenderer, Job, WorkerPool
+from bad_images import DeadlyOnceRef, DeadlyRef
+from tiny_runs import exported, named_options
 
-from dtpt.clip.preprocess import Preprocess
 from dtpt.data import Sample
 from dtpt.errors import RunError
-from dtpt.views import ViewRecipe
+from dtpt.executors.pool import ProcessExecutor
+from dtpt.methods import METHODS, regularised
+from dtpt.runs import open_run, run_options
+from dtpt.runs.evaluation import prepare
+from dtpt.runs.plan import Plan
+from dtpt.runs.progress import Silent
+from dtpt.runs.schedule import Scheduler
+from dtpt.runs.shards import Shard
+from dtpt.runs.store import Store
 
-SETTING = Preprocess.openai(16)
-RECIPE = ViewRecipe(count=2, augmix=False)
-
-
-def job(name, image, recipe=RECIPE):
-    return Job(Sample(name, 0, image), 5, recipe)
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 
 
 @pytest.fixture
-def pool():
-    made = WorkerPool(SETTING, 1, views=2)
-    yield made
-    made.close()
+def options(home, tmp_path):
+    return lambda **changes: named_options(home, tmp_path / "run", **changes)
 
 
-def test_death_of_a_worker_costs_the_picture_it_was_working_on(pool, pictures):
-    good = job("good.jpg", pictures.samples[0].image)
-    pool.submit(job("class/deadly.jpg", DeadlyRef()))
-    pool.submit(good)
-    dead = pool.collect()
-    assert (dead.job.sample.id, dead.death, dead.pixels) == (
-        "class/deadly.jpg",
-        "killed by signal 9",
-        None,
+@pytest.fixture(scope="module")
+def whole(home, tmp_path_factory):
+    """What a run in one process exports."""
+    with run_options(named_options(home, tmp_path_factory.mktemp("whole"))) as run:
+        return exported(run)
+
+
+@pytest.mark.parametrize(("workers", "view_workers"), [(1, 2), (2, 0), (3, 1)])
+def test_rows_do_not_depend_on_the_number_of_processes(options, whole, workers, view_workers):
+    with run_options(options(workers=workers, view_workers=view_workers)) as run:
+        assert exported(run) == whole
+        (session,) = run.sessions()
+        assert (session["workers"], session["view_workers"]) == (workers, view_workers)
+
+
+def test_run_may_continue_with_other_numbers_of_workers(options, whole):
+    run_options(options(workers=2, limit=8)).close()
+    run_options(options(workers=1, limit=15)).close()
+    with run_options(options(workers=2)) as run:
+        assert exported(run) == whole
+
+
+def children(parent):
+    """Process ids of the children of a process that are alive."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent and fields[0] not in "ZX":
+                pids.append(int(entry.name))
+    return pids
+
+
+class Killer(Silent):
+    """Kills a random worker after every few images."""
+
+    def __init__(self, every):
+        self.every = every
+        self.kills = self.images = 0
+        self.generator = random.Random(0)
+
+    def advance(self, title, *, worker=0):
+        self.images += 1
+        if self.images % self.every == 0:
+            victims = children(os.getpid())
+            if victims:
+                os.kill(self.generator.choice(victims), signal.SIGKILL)
+                self.kills += 1
+
+
+def test_killed_workers_are_replaced_and_no_row_is_lost(options, whole):
+    killer = Killer(every=11)
+    before = set(children(os.getpid()))
+    with run_options(options(workers=2), reporter=killer) as run:
+        assert exported(run) == whole
+    assert killer.kills >= 2
+    assert set(children(os.getpid())) <= before
+
+
+def schedule(options, samples, output):
+    """Evaluate some more samples, which no name leads to, in worker processes."""
+    prepared = prepare(options)
+    (dataset,) = prepared.datasets
+    dataset = replace(dataset, samples=(*dataset.samples, *samples), fingerprint="")
+    entry = prepared.spec.datasets[0].model_copy(update={"samples": len(dataset)})
+    spec = prepared.spec.model_copy(update={"datasets": (entry,)})
+    prepared = replace(prepared, datasets=(dataset,), spec=spec)
+    factory = replace(prepared.worker, view_workers=options.view_workers)
+    with (
+        closing(ProcessExecutor(factory, 2)) as executor,
+        Store(output / "run.sqlite", spec) as store,
+        Plan(prepared, store=store, shard=Shard()) as plan,
+    ):
+        Scheduler(
+            plan, executor, prepared=prepared, store=store, reporter=Silent(), max_failures=0.5
+        ).run()
+    return open_run(output)
+
+
+@pytest.mark.parametrize("view_workers", [0, 1])
+def test_image_that_kills_its_process_costs_itself_only(options, tmp_path, view_workers):
+    samples = [
+        Sample("zebra/deadly.png", 0, DeadlyRef()),
+        Sample("zebra/unlucky.png", 1, DeadlyOnceRef(tmp_path / "mark")),
+    ]
+    run = schedule(options(limit=4, view_workers=view_workers), samples, tmp_path / "poison")
+    (failure,) = run.failures()
+    assert failure.sample == "zebra/deadly.png"
+    assert "signal 9" in failure.reason
+    assert set(run.counts().values()) == {(5, 1)}
+
+
+def test_worker_with_another_model_stops_the_run(options):
+    prepared = prepare(options())
+    factory = replace(prepared.worker, fingerprint="another" * 9)
+    with closing(ProcessExecutor(factory, 1)) as executor:
+        executor.submit(None)
+        with pytest.raises(RunError, match="anotheranoth"):
+            executor.collect()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from dtpt.runs import EvalOptions, run_options
+run = run_options(EvalOptions(
+    model=sys.argv[1], dataset=(sys.argv[2],), output=Path(sys.argv[3]), views=4, rho=0.5,
+    method=("tpt",), limit=8, workers=2, quiet=True, cache=False,
+))
+print(len(run.rows()), run.sessions()[0]["workers"])
+"""
+
+
+def test_script_without_a_main_guard_can_use_workers(home, tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = [f"local-dir:{home / 'tiny'}", f"folder:{home / 'images'}", tmp_path / "run"]
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
-    assert pool.pending == 1
-    survivor = pool.collect()
-    assert survivor.job == good
-    alone = InlineRenderer(SETTING)
-    alone.submit(good)
-    np.testing.assert_array_equal(survivor.pixels, alone.collect().pixels)
+    assert done.stdout.split() == ["8", "2"], done.stderr
 
 
-def test_picture_that_kills_every_worker_kills_nothing_else(pool):
-    for _ in range(4):
-        pool.submit(job("class/deadly.jpg", DeadlyRef()))
-        assert pool.collect().death
+def test_method_of_the_callers_script_is_evaluated_in_its_own_process(options, monkeypatch):
+    own = regularised("local", lambda text: (text**4).sum(-1).mean(), lambda_=1.0)
+    monkeypatch.setitem(METHODS, "local", own)
+    with run_options(options(method=("local",), limit=4, workers=2)) as run:
+        assert run.is_complete
+        assert run.sessions()[0]["workers"] == 1
 
 
-def test_picture_can_succeed_after_a_death(pool, tmp_path):
-    unlucky = job("unlucky.jpg", DeadlyOnceRef(tmp_path / "mark"))
-    pool.submit(unlucky)
-    assert pool.collect().death
-    pool.submit(unlucky)
-    assert pool.collect().pixels.shape == (2, 3, 16, 16)
-
-
-def test_bug_in_a_worker_is_told_with_the_image(pool):
-    pool.submit(job("class/odd.jpg", BuggyRef()))
-    with pytest.raises(RunError, match=r"class/odd.jpg.*ZeroDivisionError: a bug"):
-        pool.collect()
-
-
-def test_processes_that_die_at_once_are_not_started_for_ever(monkeypatch, pictures):
-    import dtpt.runs.workers as workers
-
-    start = workers.start
-    monkeypatch.setattr(workers, "start", lambda target, **named: start("os:abort", **named))
-    pool = WorkerPool(SETTING, 1, views=2)
-    try:
-        for _ in range(2):
-            pool.submit(job("a", pictures.samples[0].image))
-            assert pool.collect().death
-        pool.submit(job("a", pictures.samples[0].image))
-        with pytest.raises(RunError, match="die as soon as they start"):
-            pool.collect()
-    finally:
-        pool.close()
-
-
-def test_pool_holds_a_bounded_number_of_images_and_returns_all(pictures):
-    alone = InlineRenderer(SETTING)
-    pool = WorkerPool(SETTING, 2, views=4)
-    seen = {}
-    try:
-        for number, sample in enumerate(pictures.samples[:9]):
-            while not pool.has_room:
-                rendered = pool.collect()
-                seen[rendered.job.sample.id] = rendered.pixels.copy()
-            count = ViewRecipe(count=1 + number % 4)  # fewer views than places are made for
-            pool.submit(Job(sample, 5, count))
-            assert pool.pending <= 4
-        while pool.pending:
-            rendered = pool.collect()
-            seen[rendered.job.sample.id] = rendered.pixels.copy()
-    finally:
-        pool.close()
-    for number, sample in enumerate(pictures.samples[:9]):
-        alone.submit(Job(sample, 5, ViewRecipe(count=1 + number % 4)))
-        np.testing.assert_array_equal(alone.collect().pixels, seen[sample.id])
-
-
-class SlowModel(SimpleNamespace):
-    """An image tower that takes a while without using the processor."""
-
-    device = torch.device("cpu")
-    fingerprint = "slow"
-
-    def encode_views(self, pixels):
-        time.sleep(0.2)
-        return torch.ones(len(pixels), 4)
-
-
-def test_views_of_the_next_pictures_are_made_while_one_is_encoded():
-    pool = WorkerPool(SETTING, 1, views=1)
-    pipeline = FeaturePipeline(SlowModel(), pool)
-    recipe = ViewRecipe(count=1)
-    warm = Job(Sample("warm", 0, SlowRef("warm", 0.0)), 0, recipe)
-    jobs = [Job(Sample(str(i), 0, SlowRef(i, 0.2)), 0, recipe) for i in range(12)]
-    try:
-        assert len(list(pipeline.stream([warm]))) == 1
-        began = time.monotonic()
-        assert len(list(pipeline.stream(jobs))) == 12
-        seconds = time.monotonic() - began
-    finally:
-        pipeline.close()
-    assert seconds < 3.8  # 2.6 with everything overlapping, 4.8 with nothing
+def test_precision_reaches_every_worker_and_is_part_of_the_run(home, whole, tmp_path):
+    half = {"precision": "bfloat16"}
+    with run_options(named_options(home, tmp_path / "one", **half)) as run:
+        alone = exported(run)
+        assert run.spec.precision == "bfloat16"
+    with run_options(named_options(home, tmp_path / "two", workers=2, **half)) as run:
+        assert exported(run) == alone != whole
+    with pytest.raises(RunError, match="bfloat16 → float32"):
+        run_options(named_options(home, tmp_path / "one"))

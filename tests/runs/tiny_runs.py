@@ -9,10 +9,11 @@ import torch
 from PIL import Image
 
 from dtpt.clip.config import ClipConfig, TextConfig, VitConfig
+from dtpt.clip.loading.save import save_model
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.runs import Run, results_of
+from dtpt.runs import EvalOptions, Run, results_of
 from dtpt.runs.exports import sample_records
 
 TINY_OPTIONS = {
@@ -20,7 +21,7 @@ TINY_OPTIONS = {
     "method": ("zero-shot", "tpt", "d-tpt"),
     "views": 4,
     "threads": 1,
-    "workers": 0,
+    "view_workers": 0,
     "quiet": True,
     "rho": 0.5,
 }
@@ -46,7 +47,7 @@ def tiny_clip(seed: int = 0) -> Clip:
     return model.requires_grad_(False).eval()
 
 
-def draw_pictures(folder: Path, *, per_class: int, classes: tuple[str, ...] = ()) -> None:
+def draw_images(folder: Path, *, per_class: int, classes: tuple[str, ...] = ()) -> None:
     """Write PNGs of noise, each different, one folder per class."""
     generator = np.random.default_rng(0)
     for name in classes or ("bird", "cat", "dog"):
@@ -54,6 +55,23 @@ def draw_pictures(folder: Path, *, per_class: int, classes: tuple[str, ...] = ()
         for index in range(per_class):
             values = generator.integers(0, 255, (36, 44, 3), dtype=np.uint8)
             Image.fromarray(values).save(folder / name / f"{index:03d}.png")
+
+
+def make_home(folder: Path, *, per_class: int) -> Path:
+    """Save the tiny model and some images, which other processes can load by name."""
+    save_model(tiny_clip(), folder / "tiny", tokenizer_json=None)
+    draw_images(folder / "images", per_class=per_class)
+    return folder
+
+
+def named_options(home: Path, output: Path, **changes: object) -> EvalOptions:
+    """Return the options of a run on what `make_home` made."""
+    by_name = {
+        "model": f"local-dir:{home / 'tiny'}",
+        "dataset": (f"folder:{home / 'images'}",),
+        "cache": False,
+    }
+    return EvalOptions(**{**TINY_OPTIONS, **by_name, "output": output, **changes})
 
 
 def exported(run: Run) -> bytes:

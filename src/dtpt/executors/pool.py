@@ -7,6 +7,7 @@ were only queued are repeated at no cost. No torch here.
 """
 
 import pickle
+import threading
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +16,16 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import count
 from multiprocessing.connection import wait
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dtpt.errors import DtptError, WorkerError
+from dtpt.errors import DtptError, WorkerError, os_error
 from dtpt.executors.process import WorkerProcess, start, stop
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+SERVE = f"{__name__}:serve"
 ATTEMPTS = 3  # worker processes that may die on one item before its task fails
 STARTS = 3  # worker processes that may die in a row before one is ready
 SECONDS_TO_END = 5.0
@@ -42,7 +45,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Too many worker processes died on one item of a task."""
+    """Too many worker processes died on one item of a task; "" if it is not known, or the only."""
 
     task_id: int
     reason: str
@@ -62,7 +65,7 @@ class Worker(Protocol):
 
     def add(self, task_id: int, task: Any) -> None: ...
 
-    def next(self) -> list[Event]:
+    def next(self) -> Iterable[Event]:
         """Work until a task is done; there must be one."""
         ...
 
@@ -96,18 +99,11 @@ class Executor(Protocol):
 
 
 class FunctionWorker:
-    """Answers each task by one function call; `name` says what a task is about."""
+    """Answers each task by one function call."""
 
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        announce: Announce,
-        *,
-        name: Callable[[Any], str] = lambda _: "",
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], announce: Announce) -> None:
         self._function = function
         self._announce = announce
-        self._name = name
         self._tasks: deque[tuple[int, Any]] = deque()
 
     @property
@@ -119,7 +115,7 @@ class FunctionWorker:
 
     def next(self) -> list[Event]:
         task_id, task = self._tasks.popleft()
-        self._announce(task_id, self._name(task))
+        self._announce(task_id, "")
         return [Done(task_id, self._function(task))]
 
     def close(self) -> None:
@@ -144,7 +140,7 @@ class InlineExecutor:
         return task_id
 
     def collect(self) -> list[Event]:
-        return self._worker.next()
+        return list(self._worker.next())
 
     def close(self) -> None:
         self._worker.close()
@@ -166,11 +162,6 @@ class Attempts:
 
 
 @dataclass(frozen=True)
-class _Ready:
-    pass
-
-
-@dataclass(frozen=True)
 class _Begun:
     task_id: int
     item: str
@@ -180,6 +171,9 @@ class _Begun:
 class _Stopped:
     kind: type[DtptError]
     message: str
+
+
+_READY = "ready"
 
 
 @dataclass
@@ -198,7 +192,7 @@ class ProcessExecutor:
         factory: Makes the worker in each process.
         workers: Number of processes.
         depth: Tasks that a worker should have, the one at work included.
-        warm: Processes from `warm_up`, used first.
+        warm: Processes from `warm_up`; those that are used are taken out of the list.
         files: File descriptors that the processes inherit.
         environment: Their variables that differ from ours.
         remedy: What a user can do when processes die at their start.
@@ -210,7 +204,7 @@ class ProcessExecutor:
         workers: int,
         *,
         depth: int = 2,
-        warm: Sequence[WorkerProcess] = (),
+        warm: list[WorkerProcess] | None = None,
         files: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
         remedy: str = "use fewer workers",
@@ -227,18 +221,19 @@ class ProcessExecutor:
         self._events: list[Event] = []
         self._members: list[_Member] = []
         try:
-            for index in range(workers):
-                self._members.append(self._join(warm[index] if index < len(warm) else None))
-        except OSError as error:
-            self.close()
-            raise WorkerError(f"Cannot start another process: {error.strerror}.") from error
+            for _ in range(workers):
+                self._members.append(self._join(warm.pop() if warm else self._start()))
         except BaseException:
             self.close()
             raise
 
-    def _join(self, process: WorkerProcess | None = None) -> _Member:
-        if process is None:
-            process = start(SERVE, files=self._files, environment=self._environment)
+    def _start(self) -> WorkerProcess:
+        try:
+            return start(SERVE, files=self._files, environment=self._environment)
+        except OSError as error:
+            raise WorkerError(f"Cannot start another process: {os_error(error)}.") from error
+
+    def _join(self, process: WorkerProcess) -> _Member:
         with suppress(BrokenPipeError, ConnectionResetError):  # it died; `collect` notices
             process.pipe.send_bytes(self._factory)
         return _Member(next(self._numbers), process)
@@ -282,7 +277,7 @@ class ProcessExecutor:
     def _handle(self, member: _Member, message: Any) -> None:
         if isinstance(message, _Stopped):
             raise _rebuilt(message)
-        if isinstance(message, _Ready):
+        if message == _READY:
             member.is_ready = True
             self._early_deaths = 0
         elif isinstance(message, _Begun):
@@ -307,15 +302,13 @@ class ProcessExecutor:
                 del member.tasks[begun.task_id]
                 self._events.append(failure)
         self._queue.extend(member.tasks.items())
-        self._members[self._members.index(member)] = self._join()
+        self._members[self._members.index(member)] = self._join(self._start())
         self._distribute()
 
     def close(self) -> None:
         is_busy = any(member.tasks for member in self._members)
-        stop(
-            [member.process for member in self._members],
-            SECONDS_TO_FINISH if is_busy else SECONDS_TO_END,
-        )
+        processes = [member.process for member in self._members]
+        stop(processes, SECONDS_TO_FINISH if is_busy else SECONDS_TO_END)
         self._members = []
 
 
@@ -334,9 +327,6 @@ def warm_up(
         stop(waiting)
 
 
-SERVE = f"{__name__}:serve"
-
-
 def serve(pipe: "Connection[Any, Any]") -> None:
     """Run in a worker process: answer tasks until the pipe closes."""
     message = pipe.recv()
@@ -353,7 +343,7 @@ def serve(pipe: "Connection[Any, Any]") -> None:
     try:
         worker: Worker = message(announce)
         try:
-            pipe.send(_Ready())
+            pipe.send(_READY)
             _answer_all(worker, pipe)
         finally:
             worker.close()
@@ -370,11 +360,26 @@ def serve(pipe: "Connection[Any, Any]") -> None:
 
 
 def _answer_all(worker: Worker, pipe: "Connection[Any, Any]") -> None:
+    tasks: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_receive, args=(pipe, tasks), daemon=True).start()
     while True:
-        while not worker.pending or pipe.poll():
-            worker.add(*pipe.recv())
+        while not worker.pending or not tasks.empty():
+            task = tasks.get()
+            if isinstance(task, BaseException):
+                raise task
+            worker.add(*task)
         for event in worker.next():
             pipe.send(event)
+
+
+def _receive(pipe: "Connection[Any, Any]", tasks: "SimpleQueue[Any]") -> None:
+    # A pipe holds little. If tasks waited in it while this process sends a large result, and the
+    # executor a large task, both would wait for ever.
+    try:
+        while True:
+            tasks.put(pipe.recv())
+    except BaseException as error:  # mostly EOFError; raised again where tasks are taken
+        tasks.put(error)
 
 
 def is_shippable(value: object) -> bool:
@@ -434,5 +439,5 @@ def in_order(executor: Executor, tasks: Iterable[Any], *, ahead: int) -> Iterato
                 is_over = True
         if begun and begun[0] in events:
             yield events.pop(begun.popleft())
-        elif begun:
+        elif begun or not is_over:
             events |= {event.task_id: event for event in executor.collect()}

@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import ray
-from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayActorError, RayError
+from ray.exceptions import (
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    WorkerCrashedError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtpt.errors import DtptError, RunError
@@ -29,19 +35,11 @@ from dtpt.files import write_atomically
 from dtpt.machine import describe_machine, free_memory, package_version
 
 SECONDS_TO_END = 5.0
-SECONDS_WITHOUT_NODES = 600.0
+SECONDS_WITHOUT_NODES = 600.0  # after which a run ends
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_WAIT = 0.5
 MOST_EVENTS = 256  # that are stored together
-
-
-@dataclass(frozen=True)
-class NodeReport:
-    """What a probe found on a node."""
-
-    facts: Mapping[str, Any]
-    lacks_artifact: bool
-    site: Any  # what the deployment wants to know of the node
+DEATHS = (RayActorError, OutOfMemoryError, WorkerCrashedError)
 
 
 @dataclass(frozen=True)
@@ -75,13 +73,13 @@ def _file_digest(path: Path) -> str:
 
 
 class Deployment(Protocol):
-    """What a run brings to the nodes; picklable, because `probe` runs there."""
+    """What a run brings to the nodes; picklable, because it is used there as well."""
 
     @property
     def artifact(self) -> Artifact | None: ...
 
     def probe(self) -> Any:
-        """Run on a node: return its site, for the methods below."""
+        """Run on a node: return its *site*, what it has and lacks, for the methods below."""
         ...
 
     def received_folder(self, artifact: Artifact) -> Path:
@@ -97,7 +95,7 @@ class Deployment(Protocol):
         ...
 
     def is_lost(self, task: Any, result: Any, *, site: Any) -> bool:
-        """Check whether a task failed for what the node lacks; it is then run again."""
+        """Check whether a result is wrong for what the node lacks; the task is then run again."""
         ...
 
 
@@ -116,17 +114,15 @@ def node_facts() -> dict[str, Any]:
     return {**describe_machine(), **versions, "memory": free_memory()}
 
 
-def _probe(deployment: Deployment) -> NodeReport:
+def _probe(deployment: Deployment) -> tuple[dict[str, Any], bool, Any]:
+    """Run on a node: return its facts, whether it lacks the artifact, and its site."""
     artifact = deployment.artifact
     lacks = artifact is not None and not artifact.is_here()
-    return NodeReport(node_facts(), lacks, deployment.probe())
+    return node_facts(), lacks, deployment.probe()
 
 
-def _receive(deployment: Deployment, *references: Any) -> Path:
+def _receive(deployment: Deployment, artifact: Artifact, *references: Any) -> Path:
     """Run on a node: fetch what is not there yet and return the folder."""
-    artifact = deployment.artifact
-    if artifact is None:
-        raise RuntimeError("nothing to receive")
     folder = deployment.received_folder(artifact)
     if not artifact.is_here(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,34 +134,31 @@ def _receive(deployment: Deployment, *references: Any) -> Path:
 
 
 class _Actor:
-    """One worker on a node."""
+    """One worker on a node; where a method returns text, the worker cannot go on."""
 
-    def __init__(self) -> None:
-        self._worker: Worker | None = None
+    _worker: Worker
 
     def start(self, factory: Factory) -> str:
-        """Make the worker; return why that is impossible."""
         try:
             self._worker = factory(lambda _task, _item: None)
         except DtptError as error:
             return str(error)
         return ""
 
-    def work(self, tasks: Sequence[tuple[int, Any]], keep: int) -> list[Event]:
+    def work(self, tasks: Sequence[tuple[int, Any]], keep: int) -> list[Event] | str:
         """Take tasks and answer all but `keep`, which are rendered until the next call."""
-        worker = self._worker
-        if worker is None:
-            raise RuntimeError("work before start")
         for task_id, task in tasks:
-            worker.add(task_id, task)
+            self._worker.add(task_id, task)
         events: list[Event] = []
-        while worker.pending > keep:
-            events += worker.next()
+        try:
+            while self._worker.pending > keep:
+                events += self._worker.next()
+        except DtptError as error:
+            return str(error)
         return events
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
+        self._worker.close()
 
 
 @dataclass(eq=False)
@@ -200,7 +193,6 @@ class RayExecutor:
         chunk: Tasks of one call.
         note: Shows a line to the user.
         record: Called with the facts of every node that works.
-        patience: Seconds without any node after which the run ends.
     """
 
     def __init__(
@@ -211,13 +203,9 @@ class RayExecutor:
         chunk: int,
         note: Callable[[str], None],
         record: Callable[[dict[str, Any]], None],
-        patience: float = SECONDS_WITHOUT_NODES,
     ) -> None:
-        self._deployment = deployment
-        self._request = request
-        self._chunk = chunk
+        self._deployment, self._request, self._chunk = deployment, request, chunk
         self._note, self._record = note, record
-        self._patience = patience
         self._alone_since = time.monotonic()
         self._next_look = 0.0
         self._ours = node_facts()
@@ -225,7 +213,7 @@ class RayExecutor:
         self._members: list[_Member] = []
         # reference -> (node or member it belongs to, handler of its value)
         self._waiting: dict[Any, tuple[_Node | _Member, Callable[[Any], None]]] = {}
-        self._artifact: list[Any] | None = None
+        self._files: list[Any] = []  # references to the artifact's files
         self._ids = count()
         self._tasks: dict[int, Any] = {}
         self._queue: deque[int] = deque()
@@ -261,8 +249,8 @@ class RayExecutor:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._step(SECONDS_TO_WAIT)
-            ready = [n for n in self._nodes.values() if n.has_worked]
-            if ready and all(n.has_worked or n.refusal for n in self._nodes.values()):
+            nodes = self._nodes.values()
+            if nodes and all(node.has_worked or node.refusal for node in nodes):
                 break
         return [(n.name, n.facts, n.quota) for n in self._nodes.values() if n.has_worked]
 
@@ -296,10 +284,10 @@ class RayExecutor:
         if self._members or self._waiting:
             self._alone_since = time.monotonic()
             return
-        seconds = time.monotonic() - self._alone_since
         if self._nodes and len(self.refusals) == len(self._nodes):
             raise RunError(f"No node of the cluster can work. {'; '.join(self.refusals[:3])}.")
-        if seconds > self._patience:
+        seconds = time.monotonic() - self._alone_since
+        if seconds > SECONDS_WITHOUT_NODES:
             raise RunError(
                 f"The cluster has had no node to work on for {seconds:.0f} seconds. Finished "
                 "images are kept: run the same command again when there are nodes."
@@ -326,16 +314,14 @@ class RayExecutor:
         names = (host, *(f"{host}#{number}" for number in range(2, len(taken) + 3)))
         name = next(name for name in names if name not in taken)
         node = self._nodes[node_id] = _Node(node_id, name, dict(entry["Resources"]))
-        self._ask_node(node, _probe, handle=self._probed)
+        self._call_on(node, _probe, handle=self._probed)
 
-    def _ask_node(
-        self, node: _Node, function: Callable[..., Any], *references: Any, handle: Any
+    def _call_on(
+        self, node: _Node, function: Callable[..., Any], *arguments: Any, handle: Any
     ) -> None:
-        # references are nested, so that a node fetches only what it lacks
-        remote = ray.remote(function).options(
-            num_cpus=0, max_retries=0, scheduling_strategy=_on(node)
-        )
-        reference = remote.remote(self._deployment, *([one] for one in references))
+        options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node)}
+        remote = ray.remote(function).options(**options)
+        reference = remote.remote(self._deployment, *arguments)
         self._waiting[reference] = (node, partial(handle, node))
 
     def _leave(self, node: _Node) -> None:
@@ -345,11 +331,11 @@ class RayExecutor:
         for member in [m for m in self._members if m.node is node]:
             self._lose(member)
 
-    def _probed(self, node: _Node, report: NodeReport) -> None:
-        node.facts, node.site = report.facts, report.site
-        memory = report.facts["memory"]
+    def _probed(self, node: _Node, report: tuple[dict[str, Any], bool, Any]) -> None:
+        node.facts, lacks_artifact, node.site = report
+        memory = node.facts["memory"]
         node.quota = choose_quota(node.offered, self._request, memory=memory)
-        if reason := _why_unfit(report.facts, self._ours):
+        if reason := _why_unfit(node.facts, self._ours):
             self._refuse(node, reason)
         elif not node.quota.workers:
             self._refuse(
@@ -357,21 +343,20 @@ class RayExecutor:
                 f"{(memory or 0) / 1e9:.1f} GB of memory are free, and a worker takes "
                 f"{self._request.worker_bytes / 1e9:.1f} GB; free some",
             )
-        elif report.lacks_artifact:
-            self._send_artifact(node)
+        elif lacks_artifact and self._deployment.artifact is not None:
+            self._send(node, self._deployment.artifact)
         else:
             self._use(node)
 
-    def _send_artifact(self, node: _Node) -> None:
-        artifact = self._deployment.artifact
-        if artifact is None:
-            raise RuntimeError("no artifact to send")
-        if self._artifact is None:  # once for all nodes
-            self._artifact = [ray.put(path.read_bytes()) for path in artifact.paths]
+    def _send(self, node: _Node, artifact: Artifact) -> None:
+        if not self._files:  # once for all nodes
+            self._files = [ray.put(path.read_bytes()) for path in artifact.paths]
         size = sum(path.stat().st_size for path in artifact.paths) / 1e6
-        files = len(artifact.paths)
-        self._note(f"{node.name} receives {artifact.title}: {files} files, {size:.1f} MB.")
-        self._ask_node(node, _receive, *self._artifact, handle=self._received)
+        files = f"{len(artifact.paths)} files, {size:.1f} MB"
+        self._note(f"{node.name} receives {artifact.title}: {files}.")
+        # nested in lists, so that a node fetches only what it lacks
+        nested = [[reference] for reference in self._files]
+        self._call_on(node, _receive, artifact, *nested, handle=self._received)
 
     def _received(self, node: _Node, folder: Path) -> None:
         node.received = folder
@@ -383,9 +368,9 @@ class RayExecutor:
             self._start(node)
 
     def _refuse(self, node: _Node, reason: str) -> None:
-        node.refusal = reason
+        node.refusal = reason.rstrip(".")
         self._forget(node)
-        self._note(f"{node.name} is not used: {reason}.")
+        self._note(f"{node.name} is not used: {node.refusal}.")
 
     def _forget(self, owner: _Node | _Member) -> None:
         for reference in [ref for ref, (who, _) in self._waiting.items() if who is owner]:
@@ -412,21 +397,20 @@ class RayExecutor:
         if reason:
             self._lose(member)
             if not node.refusal:
-                self._refuse(node, reason.rstrip("."))
+                self._refuse(node, reason)
             return
         member.is_ready = self._has_news = True
         node.early_deaths = 0
         if not node.has_worked:
             node.has_worked = True
             facts = {k: v for k, v in node.facts.items() if k not in ("memory", "code")}
-            quota = {"device": node.quota.device, "workers": node.quota.workers}
-            self._record({**facts, **quota})
+            self._record({**facts, "device": node.quota.device, "workers": node.quota.workers})
 
     def _distribute(self) -> None:
-        """Send chunks to workers with room, idle ones first; suspects alone."""
-        ready = [m for m in self._members if m.is_ready and len(m.calls) < 2]
-        for member in sorted(ready, key=lambda candidate: len(candidate.running)):
-            if not self._queue:
+        """Send chunks to the workers with the fewest tasks; suspects alone."""
+        while self._queue:
+            ready = [m for m in self._members if m.is_ready and len(m.calls) < 2]
+            if not ready:
                 return
             chunk = [self._queue.popleft()]
             if chunk[0] not in self._suspects:
@@ -434,18 +418,22 @@ class RayExecutor:
                     if self._queue[0] in self._suspects:
                         break
                     chunk.append(self._queue.popleft())
-            self._call(member, chunk)
+            self._call(min(ready, key=lambda member: len(member.running)), chunk)
 
     def _call(self, member: _Member, chunk: list[int]) -> None:
         site, localise = member.node.site, self._deployment.localise
         tasks = [(task_id, localise(self._tasks[task_id], site)) for task_id in chunk]
-        keep = 2 * member.node.quota.view_workers if chunk else 0
+        # a suspect must be alone in the worker; without tasks all that it keeps is answered
+        is_alone = not chunk or chunk[0] in self._suspects
+        keep = 0 if is_alone else 2 * member.node.quota.view_workers
         reference = member.actor.work.remote(tasks, keep)
         member.calls.append(chunk)
         member.running.update(chunk)
         self._waiting[reference] = (member, partial(self._answered, member))
 
-    def _answered(self, member: _Member, events: list[Event]) -> None:
+    def _answered(self, member: _Member, events: list[Event] | str) -> None:
+        if isinstance(events, str):  # another worker would fail in the same way
+            raise RunError(f"{member.node.name}: {events}")
         member.calls.pop(0)
         for event in events:
             if event.task_id not in member.running:
@@ -466,24 +454,20 @@ class RayExecutor:
         node = owner if isinstance(owner, _Node) else owner.node
         if node.id not in self._nodes or node.refusal:
             return
-        node.early_deaths += isinstance(owner, _Node) or not owner.is_ready
         if isinstance(owner, _Node):
-            is_death = isinstance(
-                error, RayActorError | OutOfMemoryError | ray.exceptions.WorkerCrashedError
-            )
-            if is_death and node.early_deaths < STARTS:
-                self._ask_node(node, _probe, handle=self._probed)
+            node.early_deaths += 1
+            if isinstance(error, DEATHS) and node.early_deaths < STARTS:
+                self._call_on(node, _probe, handle=self._probed)
             else:
                 what = "it cannot receive files" if node.facts else "dtpt cannot be started"
                 self._refuse(node, f"{what} ({one_line(error)})")
-            return
-        if owner not in self._members:
-            return
-        self._lose(owner, error=error)
-        if node.early_deaths < STARTS:
-            self._start(node)
-        elif not any(member.node is node for member in self._members):
-            self._refuse(node, f"workers die as soon as they start ({one_line(error)})")
+        elif owner in self._members:
+            node.early_deaths += not owner.is_ready
+            self._lose(owner, error=error)
+            if node.early_deaths < STARTS:
+                self._start(node)
+            elif not any(member.node is node for member in self._members):
+                self._refuse(node, f"workers die as soon as they start ({one_line(error)})")
 
     def _lose(self, member: _Member, *, error: RayError | None = None) -> None:
         """Drop a worker and queue its tasks again; a task that was alone may be to blame."""
@@ -491,17 +475,20 @@ class RayExecutor:
         self._forget(member)
         with suppress(Exception):  # it may be dead already
             ray.kill(member.actor)
-        oldest = member.calls[0] if member.calls else []
-        if error is not None and oldest and not _is_network(error):
-            if len(oldest) == 1 and oldest[0] in member.running:
-                failure = self._attempts.blame(oldest[0], "", reason=one_line(error))
-                if failure is not None:
-                    member.running.discard(oldest[0])
-                    del self._tasks[oldest[0]]
-                    self._events.append(replace(failure, worker=member.node.name))
-            self._suspects.update(oldest)
+        if error is not None and not _is_network(error):
+            at_work = member.running.difference(*member.calls[1:])
+            self._suspects.update(at_work)
+            if len(at_work) == 1:
+                self._blame(member, *at_work, error=error)
         self._queue.extendleft(sorted(member.running, reverse=True))
         self._has_news = True
+
+    def _blame(self, member: _Member, task_id: int, *, error: RayError) -> None:
+        failure = self._attempts.blame(task_id, "", reason=one_line(error))
+        if failure is not None:
+            member.running.discard(task_id)
+            del self._tasks[task_id]
+            self._events.append(replace(failure, worker=member.node.name))
 
     def close(self) -> None:
         """End all workers; in an interrupted run at once."""

@@ -115,7 +115,7 @@ class _RenderFactory:
                 return str(error) or "unreadable"
             return pixels if out is None else None  # shared memory needs no transfer
 
-        return FunctionWorker(run, announce, name=lambda task: str(task.image))
+        return FunctionWorker(run, announce)
 
 
 class Renderer:

@@ -25,7 +25,7 @@ from dtpt.options import EvalOptions
 from dtpt.prediction.cache import cache_folder
 from dtpt.runs.evaluation import Prepared, prepare
 from dtpt.runs.reading import open_run
-from dtpt.runs.worker import ImageResult, ImageTask, Task, WorkerSpec
+from dtpt.runs.worker import ImageTask, Task, WorkerSpec, image_results
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -83,16 +83,21 @@ class RunDeployment:
 
     def is_lost(self, task: Task, result: Any, *, site: Site) -> bool:
         """Send a data set's images with the tasks when a node cannot read one that is here."""
-        if not isinstance(result, ImageResult) or not result.failure:
+        if task.dataset in site.lacking:
             return False
-        if task.dataset in site.lacking or not isinstance(task, ImageTask):
-            return False
-        try:
-            task.sample.image.open()
-        except ImageError:
+        failed = [pair for pair in image_results(task, result) if pair[1].failure]
+        if not any(_is_other_file(sample.image, image.image_key) for sample, image in failed):
             return False
         site.lacking.add(task.dataset)
         return True
+
+
+def _is_other_file(image: ImageRef, key: str) -> bool:
+    """Check whether an image here is not the one that a node has; it is never decoded here."""
+    try:
+        return image.key() != key
+    except ImageError:
+        return False
 
 
 def _are_here(images: tuple[tuple[ImageRef, str], ...]) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dtpt.errors import OptionError, RunError, short_repr
 from dtpt.executors.pool import InlineExecutor, ProcessExecutor, is_shippable, warm_up
 from dtpt.executors.process import CAN_START, WorkerProcess, stop
-from dtpt.files import AnyPath, as_path, printable
+from dtpt.files import AnyPath, as_path, digest, printable
 from dtpt.machine import describe_machine, package_version, usable_cores
 from dtpt.methods import ResolvedMethod, expand_views, parse_label, resolve_method
 from dtpt.options import EvalOptions
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from dtpt.runs.worker import EvaluatedSet, WorkerSpec
 
 MOST_WARM = 4
-ORDER = "given"  # of the images, for methods that carry state
 
 
 @dataclass(frozen=True)
@@ -257,22 +256,21 @@ class _Session:
                 record=self._record_node,
             )
         spec = self.prepared.with_resources(resources)
-        count = resources.workers if resources.workers > 1 else 0
-        stop(warm[count:])
-        taken = warm[:count]
-        warm.clear()  # they belong to the executor now
-        if count:
-            return ProcessExecutor(
-                spec,
-                count,
-                depth=spec.depth,
-                warm=taken,
-                environment={"OMP_NUM_THREADS": str(spec.threads)},
-                remedy="finished images are kept: run the same command with fewer --workers",
-            )
-        stack.enter_context(torch_threads(resources.threads))
-        factory = partial(RunWorker, spec, model=self.prepared.model)
-        return InlineExecutor(factory, depth=spec.depth)
+        try:
+            if resources.workers > 1:
+                return ProcessExecutor(
+                    spec,
+                    resources.workers,
+                    depth=spec.depth,
+                    warm=warm,
+                    environment={"OMP_NUM_THREADS": str(spec.threads)},
+                    remedy="finished images are kept: run the same command with fewer --workers",
+                )
+            stack.enter_context(torch_threads(resources.threads))
+            factory = partial(RunWorker, spec, model=self.prepared.model)
+            return InlineExecutor(factory, depth=spec.depth)
+        finally:
+            stop(warm)  # those that turned out not to be needed
 
     def _record_notes(self) -> None:
         """Store class names, and print and store the notes of model and data sets."""
@@ -361,7 +359,7 @@ def prepare(
         tuning=options.tuning.model_dump(mode="json"),
         precision=loaded.precision,
         batch=options.batch,
-        order=ORDER if any(_has_state(entry.methods) for entry in entries) else None,
+        order=_order(limited) if any(_has_state(entry.methods) for entry in entries) else None,
         code_version=package_version("dtpt"),
     )
     in_memory = model is not None or datasets is not None
@@ -377,6 +375,10 @@ def prepare(
 
 def _has_state(methods: Sequence[ResolvedMethod]) -> bool:
     return any(method.method.is_stateful for method in methods)
+
+
+def _order(datasets: "Sequence[Dataset]") -> str:
+    return digest([[sample.id for sample in dataset.samples] for dataset in datasets])
 
 
 def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]":

@@ -101,6 +101,8 @@ class Plan:
         for name, methods, is_stream in groups:
             chosen = tuple(cells[k] for k in methods)
             lacking = sum(1 for _ in self._items(dataset, chosen))
+            if is_stream and lacking:
+                lacking = total  # later rows depend on earlier ones: all again
             done = total - lacking
             yield Stage(dataset, seed, name, methods, chosen, total, done, is_stream)
 

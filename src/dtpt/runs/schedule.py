@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dtpt.errors import RunError
-from dtpt.executors.pool import Event, Executor, Failed, completed
+from dtpt.executors.pool import Done, Event, Executor, Failed, completed
 from dtpt.runs.plan import Plan, Stage
 from dtpt.runs.progress import Reporter
 from dtpt.runs.reading import Run, lambda_notes
@@ -29,11 +29,14 @@ from dtpt.runs.worker import (
     Lambdas,
     LambdaTask,
     StreamTask,
+    image_results,
 )
 
 if TYPE_CHECKING:
     from dtpt.data.dataset import Sample
     from dtpt.runs.evaluation import Prepared
+
+T = TypeVar("T", LambdaTask, StreamTask)
 
 FAILURES_SHOWN = 20
 LOCK_FILE = ".lambdas.lock"
@@ -110,80 +113,87 @@ class Scheduler:
             WorkerError: No worker can do the work.
         """
         stages = [stage for stage in self._plan.stages if stage.missing]
-        lambdas = self._select_lambdas([stage for stage in stages if not stage.is_stream])
-        for results in completed(self._executor, self._tasks(stages, lambdas)):
-            stored: list[tuple[Stage, int | str]] = []
-            with self._store.together():
-                for (stage, task), event in results:
-                    stored += self._write(stage, task, event=event)
-            for stage, worker in stored:
-                self._reporter.advance(stage.title, worker=worker)
+        images = [stage for stage in stages if not stage.is_stream]
+        lambdas = self._select_lambdas(images)
+        for results in completed(self._executor, self._image_tasks(images, lambdas)):
+            self._write(results)
+        streams = [(stage, self._stream_task(stage)) for stage in stages if stage.is_stream]
+        for stage, task, event in self._run_whole(streams):
+            self._write([((stage, task), event)])
 
-    def _tasks(
+    def _image_tasks(
         self, stages: Iterable[Stage], lambdas: Mapping[Stage, Lambdas]
-    ) -> Iterator[tuple[tuple[Stage, ImageTask | StreamTask], ImageTask | StreamTask]]:
+    ) -> Iterator[tuple[tuple[Stage, ImageTask], ImageTask]]:
         for stage in stages:
             self._reporter.start(stage.title, stage.total, done=stage.done)
-            task: ImageTask | StreamTask
-            if stage.is_stream:
-                samples = tuple(self._prepared.datasets[stage.dataset].samples)
-                task = StreamTask(stage.dataset, stage.seed, samples, stage.methods)
-                yield (stage, task), task
-                continue
-            chosen = lambdas.get(stage, ())
             for sample, methods in self._plan.images(stage):
-                task = ImageTask(stage.dataset, stage.seed, sample, methods, chosen)
+                selected = lambdas.get(stage, ())
+                task = ImageTask(stage.dataset, stage.seed, sample, methods, selected)
                 yield (stage, task), task
 
-    def _write(
-        self, stage: Stage, task: ImageTask | StreamTask, *, event: Event
-    ) -> list[tuple[Stage, int | str]]:
-        """Store the rows of a task; return the stage and worker of every image."""
-        samples = (task.sample,) if isinstance(task, ImageTask) else task.samples
-        if isinstance(event, Failed):
-            results: Sequence[ImageResult] = [ImageResult(failure=event.reason)] * len(samples)
-        else:
-            results = [event.result] if isinstance(task, ImageTask) else event.result
-        cells = [stage.cells[stage.methods.index(method)] for method in task.methods]
-        for sample, result in zip(samples, results, strict=True):
-            self._write_image(stage, sample, cells=cells, result=result)
-        return [(stage, event.worker)] * len(samples)
+    def _stream_task(self, stage: Stage) -> StreamTask:
+        self._reporter.start(stage.title, stage.total, done=stage.done)
+        samples = tuple(self._prepared.datasets[stage.dataset].samples)
+        return StreamTask(stage.dataset, stage.seed, samples, stage.methods)
+
+    def _run_whole(self, tasks: list[tuple[Stage, T]]) -> Iterator[tuple[Stage, T, Done]]:
+        """Run tasks of many images; one on which workers died is left out of the repeated task."""
+        while tasks:
+            repeated: list[tuple[Stage, T]] = []
+            for results in completed(self._executor, ((pair, pair[1]) for pair in tasks)):
+                for (stage, task), event in results:
+                    if isinstance(event, Failed):
+                        repeated.append((stage, task.without(event.item, event.reason)))
+                    else:
+                        yield stage, task, event
+            tasks = repeated
+
+    def _write(self, results: Iterable[tuple[tuple[Stage, ImageTask | StreamTask], Event]]) -> None:
+        """Store what arrived together in one transaction, then report it."""
+        stored: list[tuple[Stage, int | str]] = []
+        with self._store.together():
+            for (stage, task), event in results:
+                cells = [stage.cells[stage.methods.index(method)] for method in task.methods]
+                if stage.is_stream:  # a row depends on those before it: they are of one pass
+                    self._store.remove_rows(cells)
+                result = (
+                    ImageResult(failure=event.reason) if isinstance(event, Failed) else event.result
+                )
+                for sample, each in image_results(task, result):
+                    self._write_image(stage, sample, cells=cells, result=each)
+                    stored.append((stage, event.worker))
+        for stage, worker in stored:
+            self._reporter.advance(stage.title, worker=worker)
 
     def _write_image(
         self, stage: Stage, sample: "Sample", *, cells: Sequence[Cell], result: ImageResult
     ) -> None:
-        record = SampleRecord(
-            sample.id,
-            sample.label,
-            sample.group,
-            sample.cluster,
-            image_key=result.image_key or None,
-            stamp=result.stamp or None,
-        )
+        record = SampleRecord(sample.id, sample.label, sample.group, sample.cluster)
         dataset = cells[0].dataset
+        self._store.encoded_images += result.is_new
         if result.failure:
             self._store.write_failure(dataset, record, cells=cells, reason=result.failure)
             self._limits[stage.dataset].add(sample.id, result.failure)
         else:
+            # the key of an image that failed would keep its repaired successor out
+            record = replace(record, image_key=result.image_key, stamp=result.stamp)
             rows = dict(zip(cells, result.rows, strict=True))
             self._store.write(dataset, record, rows=rows)
-        self._store.encoded_images += result.is_new
 
     def _select_lambdas(self, stages: Sequence[Stage]) -> dict[Stage, Lambdas]:
         """Return the λ of a stage's data set by stage, None for methods that brought theirs."""
         datasets = self._prepared.worker.datasets
-        open_stages = [
+        searched = [
             stage
             for stage in stages
             if any(method.needs_lambda_search for method in datasets[stage.dataset].methods)
         ]
-        if not open_stages:
+        if not searched:
             return {}
         with _locked(self._store.path.parent):  # other shards wait, and then use what is found here
             self._store.write_lambdas(_lambdas_of_other_shards(self._store))
-            tasks = list(self._lambda_tasks(open_stages))
-            while tasks:  # again, without the images on which workers died
-                tasks = list(self._run_lambda_tasks(tasks))
+            for stage, task, event in self._run_whole(list(self._lambda_tasks(searched))):
+                self._write_lambdas(stage, task, result=event.result)
         selected = {cell: chosen.value for cell, chosen in self._store.lambdas().items()}
         spec = self._prepared.spec
         return {
@@ -191,10 +201,10 @@ class Scheduler:
                 selected.get(cell)
                 for cell in spec.cells(dataset=datasets[stage.dataset].name, seed=stage.seed)
             )
-            for stage in open_stages
+            for stage in searched
         }
 
-    def _lambda_tasks(self, stages: Iterable[Stage]) -> Iterator[LambdaTask]:
+    def _lambda_tasks(self, stages: Iterable[Stage]) -> Iterator[tuple[Stage, LambdaTask]]:
         stored = self._store.lambdas()
         for stage in stages:
             methods = self._prepared.worker.datasets[stage.dataset].methods
@@ -205,23 +215,13 @@ class Scheduler:
             )
             if lacking:
                 samples = self._prepared.examples[stage.dataset]
-                yield LambdaTask(stage.dataset, stage.seed, samples, lacking)
+                yield stage, LambdaTask(stage.dataset, stage.seed, samples, lacking)
 
-    def _run_lambda_tasks(self, tasks: Sequence[LambdaTask]) -> Iterator[LambdaTask]:
-        """Store what is selected; yield what must be repeated without a poison image."""
-        for results in completed(self._executor, ((task, task) for task in tasks)):
-            for task, event in results:
-                if isinstance(event, Failed):
-                    kept = tuple(sample for sample in task.samples if sample.id != event.item)
-                    yield replace(task, samples=kept)
-                else:
-                    self._store_lambdas(task, event.result)
-
-    def _store_lambdas(self, task: LambdaTask, result: LambdaResult) -> None:
-        name = self._prepared.worker.datasets[task.dataset].name
-        cells = self._prepared.spec.cells(dataset=name, seed=task.seed)
-        values = (SelectedLambda(value, result.images) for value in result.lambdas)
-        lambdas = dict(zip((cells[k] for k in task.methods), values, strict=True))
+    def _write_lambdas(self, stage: Stage, task: LambdaTask, *, result: LambdaResult) -> None:
+        cells = [stage.cells[stage.methods.index(method)] for method in task.methods]
+        images = sum(not image.failure for image in result.images)
+        values = (SelectedLambda(value, images) for value in result.lambdas)
+        lambdas = dict(zip(cells, values, strict=True))
         self._store.write_lambdas(lambdas)
         for dataset, text in lambda_notes(lambdas):
             self._reporter.note(f"{dataset}: {text}")

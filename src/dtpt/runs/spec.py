@@ -102,7 +102,7 @@ class RunSpec(_Frozen):
     tuning: dict[str, JsonValue]
     precision: str = "float32"
     batch: int = 1  # images that share forward passes, which changes numbers in the last bits
-    order: str | None = None  # of the images, where a method carries state from image to image
+    order: str | None = None  # sha256 of the ids in their order, where a method carries state
     code_version: str
 
     def canonical(self) -> str:

@@ -242,6 +242,11 @@ class Store:
         values = [(c.key, sample.id, "failed", reason, sample.label, *nothing) for c in cells]
         self._write(dataset, sample, values=values)
 
+    def remove_rows(self, cells: Iterable[Cell]) -> None:
+        """Remove all rows of some cells, before they are written anew in the same transaction."""
+        with self._transaction():
+            self._open.executemany("DELETE FROM rows WHERE cell = ?", [(c.key,) for c in cells])
+
     def _write(
         self, dataset: str, sample: SampleRecord, *, values: Sequence[tuple[Any, ...]]
     ) -> None:

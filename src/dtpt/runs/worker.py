@@ -6,10 +6,10 @@ processes and on the nodes of a cluster.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import torch
 
 from dtpt.clip.loading import load_model
 from dtpt.data.dataset import Sample
-from dtpt.errors import RunError
+from dtpt.errors import RunError, WorkerError
 from dtpt.executors.pool import Announce, Done, Event
 from dtpt.methods import ResolvedMethod
 from dtpt.prediction.features import FeatureCaches, Features, FeatureSource
@@ -124,23 +124,33 @@ class ImageTask:
 
 
 @dataclass(frozen=True)
-class LambdaTask:
+class _ManyImages:
+    dataset: int
+    seed: int
+    samples: tuple[Sample, ...]
+    methods: tuple[int, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)  # sample id -> reason: not tried again
+
+    def without(self, sample_id: str, reason: str) -> Self:
+        """Return the task without an image on which workers died.
+
+        Raises:
+            WorkerError: It is not known which image it was.
+        """
+        if all(sample.id != sample_id for sample in self.samples):
+            raise WorkerError(
+                f"A task of {len(self.samples)} images failed: {reason} Perhaps memory ran out: "
+                "use fewer --workers."
+            )
+        return replace(self, failed={**self.failed, sample_id: reason})
+
+
+class LambdaTask(_ManyImages):
     """Images of one data set on which the λ of some methods are selected, without labels."""
 
-    dataset: int
-    seed: int
-    samples: tuple[Sample, ...]
-    methods: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class StreamTask:
-    """All images of one data set in their order, for a method that carries state."""
-
-    dataset: int
-    seed: int
-    samples: tuple[Sample, ...]
-    methods: tuple[int, ...]
+class StreamTask(_ManyImages):
+    """All images of one data set in their order, for one method that carries state."""
 
 
 Task = ImageTask | LambdaTask | StreamTask
@@ -160,7 +170,15 @@ class ImageResult:
 @dataclass(frozen=True)
 class LambdaResult:
     lambdas: tuple[float, ...]  # in the order of the task's methods
-    images: int  # that could be read
+    images: tuple[ImageResult, ...]  # which could be read; without rows
+
+
+def image_results(task: Task, result: Any) -> list[tuple[Sample, ImageResult]]:
+    """Return the images of a task with what became of them."""
+    if isinstance(task, ImageTask):
+        return [(task.sample, result)]
+    results = result.images if isinstance(task, LambdaTask) else result
+    return list(zip(task.samples, results, strict=True))
 
 
 _Ticket = tuple[int, Sample, Task]
@@ -223,7 +241,7 @@ class RunWorker:
         for ticket, features in ready:
             task_id, _, task = ticket
             if features.values is None:
-                yield Done(task_id, ImageResult(failure=features.failure))
+                yield Done(task_id, self._result(features))
             else:
                 key = (task.dataset, task.methods, task.lambdas)
                 groups.setdefault(key, []).append((ticket, features))
@@ -238,13 +256,14 @@ class RunWorker:
                 yield Done(task_id, self._result(features, each, label=sample.label))
 
     def _result(
-        self, features: Features, outcomes: Sequence[Outcome], *, label: int
+        self, features: Features, outcomes: Sequence[Outcome] = (), *, label: int = 0
     ) -> ImageResult:
         keep_all = self.spec.keep == "all"
         return ImageResult(
             rows=tuple(Row.from_outcome(o, label, keep_all=keep_all) for o in outcomes),
             image_key=features.image_key,
             stamp=features.stamp,
+            failure=features.failure,
             is_new=features.is_new,
         )
 
@@ -259,17 +278,21 @@ class RunWorker:
     def _features(self, task_id: int, task: LambdaTask | StreamTask) -> Iterator[Features]:
         recipe = self.spec.datasets[task.dataset].recipe
         for sample in task.samples:
-            ticket = (task_id, sample, task)
-            yield self._source.get(ticket, sample.image, recipe=recipe, seed=task.seed)
+            if sample.id in task.failed:
+                yield Features(failure=task.failed[sample.id])
+            else:
+                ticket = (task_id, sample, task)
+                yield self._source.get(ticket, sample.image, recipe=recipe, seed=task.seed)
+        self._announce(task_id, "")  # what follows is about no single image
 
     def _select_lambdas(self, task_id: int, task: LambdaTask) -> LambdaResult:
-        readable = [f for f in self._features(task_id, task) if f.values is not None]
-        views = (features.tensor(self.model.device) for features in readable)
+        features = list(self._features(task_id, task))
+        views = (f.tensor(self.model.device) for f in features if f.values is not None)
         entry = self.spec.datasets[task.dataset]
         methods = [entry.methods[index] for index in task.methods]
         selected = self._predictor(task.dataset).tuner.select_lambdas(methods, views)
         lambdas = tuple(m.lambda_ for m in selected if m.lambda_ is not None)
-        return LambdaResult(lambdas, images=len(readable))
+        return LambdaResult(lambdas, images=tuple(self._result(f) for f in features))
 
     def _stream(self, task_id: int, task: StreamTask) -> Iterator[ImageResult]:
         """Answer images in order; one that cannot be read leaves the state as it was."""
@@ -279,11 +302,10 @@ class RunWorker:
         features = self._features(task_id, task)
         for sample, each in zip(task.samples, features, strict=True):
             if each.values is None:
-                yield ImageResult(failure=each.failure)
+                yield self._result(each)
                 continue
-            outcome, state = step_method(
-                tuner, method, state=state, views=each.tensor(self.model.device)
-            )
+            views = each.tensor(self.model.device)
+            outcome, state = step_method(tuner, method, state=state, views=views)
             yield self._result(each, [outcome], label=sample.label)
 
     def close(self) -> None:

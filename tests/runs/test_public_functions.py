@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_runs import draw_pictures, tiny_clip
+from tiny_runs import draw_images, tiny_clip
 
 import dtpt
 from dtpt.errors import DtptError, OptionError, ReportError, RunError
@@ -18,7 +18,7 @@ from dtpt.options import EvalOptions
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
-    draw_pictures(folder, per_class=3)
+    draw_images(folder, per_class=3)
     return dtpt.evaluate(
         dtpt.load_dataset(f"folder:{folder}"),
         model=tiny_clip(),

@@ -1,8 +1,7 @@
-"""Images that break or delay their process; apart from the tests, because workers import this."""
+"""Images that break their process; apart from the tests, because workers import this."""
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from PIL import Image
@@ -22,7 +21,7 @@ class DeadlyRef:
 
 
 class DeadlyOnceRef(DeadlyRef):
-    """Kills the first process that opens it, and is an ordinary picture afterwards."""
+    """Kills the first process that opens it, and is an ordinary image afterwards."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -40,18 +39,3 @@ class DeadlyOnceRef(DeadlyRef):
 class BuggyRef(DeadlyRef):
     def open(self):
         raise ZeroDivisionError("a bug")
-
-
-class SlowRef(DeadlyRef):
-    """A picture that takes a while to decode, without using the processor."""
-
-    def __init__(self, name, seconds):
-        self.name = name
-        self.seconds = seconds
-
-    def key(self):
-        return f"slow {self.name}"
-
-    def open(self):
-        time.sleep(self.seconds)
-        return Image.new("RGB", (20, 20), (10, 20, 30))

@@ -8,7 +8,7 @@ from dtpt.runs.cluster.division import _batches, missing_pictures, share_out
 from dtpt.runs.cluster.machines import Share, Wishes, choose_share
 from dtpt.runs.cluster.opening import batch_size, plain_order
 from dtpt.runs.orders import Ready, Stopped
-from tiny_runs import TINY_OPTIONS, draw_pictures, tiny_clip
+from tiny_runs import TINY_OPTIONS, draw_images, tiny_clip
 
 from dtpt.cli import eval as command
 from dtpt.clip.loading.save import save_model
@@ -21,7 +21,7 @@ from dtpt.runs.store import Store
 @pytest.fixture
 def options(tmp_path):
     save_model(tiny_clip(), tmp_path / "tiny", tokenizer_json=None)
-    draw_pictures(tmp_path / "pictures", per_class=3)
+    draw_images(tmp_path / "pictures", per_class=3)
     by_name = {
         "model": f"local-dir:{tmp_path / 'tiny'}",
         "dataset": (f"folder:{tmp_path / 'pictures'}",),
