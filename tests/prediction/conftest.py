@@ -23,7 +23,7 @@ def model(model_folder):
 
 
 @pytest.fixture(scope="session")
-def pictures():
+def images():
     rng = np.random.default_rng(0)
     return [Image.fromarray(rng.integers(0, 256, (40, 56, 3), dtype=np.uint8)) for _ in range(6)]
 

@@ -16,7 +16,7 @@ CLASSES = ["cat", "two_hump camel", "tropical drink"]
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     pixels = np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8)
     return Image.fromarray(pixels)
 
@@ -26,66 +26,66 @@ def classifier(tiny_clip):
     return dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt", views=16)
 
 
-def test_the_same_pixels_give_the_same_answer_from_any_source(classifier, picture, tmp_path):
+def test_the_same_pixels_give_the_same_prediction_from_any_source(classifier, image, tmp_path):
     path = tmp_path / "p.png"
-    picture.save(path)
-    sources = [path, str(path), path.read_bytes(), picture, np.asarray(picture)]
-    answers = [classifier.predict(source).probabilities for source in sources]
-    for answer in answers[1:]:
-        np.testing.assert_array_equal(answer, answers[0])
+    image.save(path)
+    sources = [path, str(path), path.read_bytes(), image, np.asarray(image)]
+    first, *others = [classifier.predict(source).probabilities for source in sources]
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
-def test_a_prediction_is_a_distribution_with_the_zero_shot_answer_beside_it(
-    classifier, picture, tiny_clip
+def test_a_prediction_is_a_distribution_with_the_zero_shot_prediction_beside_it(
+    classifier, image, tiny_clip
 ):
-    got = classifier.predict(picture)
+    got = classifier.predict(image)
     assert got.label == CLASSES[got.index]
     assert got.confidence == pytest.approx(got.probabilities.max())
     assert got.probabilities.sum() == pytest.approx(1, abs=1e-6)
     p = got.probabilities.astype(float)
     assert got.entropy == pytest.approx(-(p * np.log(p)).sum(), abs=1e-5)
     text = tiny_clip.encode_text([f"a photo of a {n.replace('_', ' ')}." for n in CLASSES])
-    image = tiny_clip.encode_image(tiny_clip.preprocess(picture)[None])[0]
+    image = tiny_clip.encode_image(tiny_clip.preprocess(image)[None])[0]
     zero_shot = torch.softmax(tiny_clip.logit_scale * text @ image, -1)
     np.testing.assert_allclose(got.zero_shot.probabilities, zero_shot.numpy(), atol=1e-5)
 
 
-def test_tuning_on_own_features_equals_prediction(classifier, picture):
-    features = classifier.view_features(picture)
+def test_tuning_on_own_features_equals_prediction(classifier, image):
+    features = classifier.view_features(image)
     assert features.shape == (16, 32)
     np.testing.assert_array_equal(
-        classifier.tune(features).probabilities, classifier.predict(picture).probabilities
+        classifier.tune(features).probabilities, classifier.predict(image).probabilities
     )
 
 
-def test_the_seed_changes_the_views_and_repeats(tiny_clip, picture):
+def test_the_seed_changes_the_views_and_repeats(tiny_clip, image):
     def probabilities(seed):
         made = dtpt.Classifier(tiny_clip, CLASSES, method="tpt", views=16, seed=seed)
-        return made.predict(picture).probabilities
+        return made.predict(image).probabilities
 
     np.testing.assert_array_equal(probabilities(1), probabilities(1))
     assert not np.array_equal(probabilities(1), probabilities(2))
 
 
-def test_one_unreadable_image_does_not_stop_the_others(classifier, picture):
-    results = list(classifier.predict_each([picture, b"not an image", picture]))
+def test_one_unreadable_image_does_not_stop_the_others(classifier, image):
+    results = list(classifier.predict_each([image, b"not an image", image]))
     assert isinstance(results[1], ImageError)
     assert results[0].label == results[2].label
     with pytest.raises(ImageError):
-        list(classifier.predict_batch([picture, b"not an image"]))
+        list(classifier.predict_batch([image, b"not an image"]))
 
 
-def test_two_classes_of_one_name_share_their_probability(tiny_clip, picture):
+def test_two_classes_of_one_name_share_their_probability(tiny_clip, image):
     with pytest.warns(dtpt.errors.PromptWarning, match="'cat', 'Cat'"):
         made = dtpt.Classifier(tiny_clip, ["cat", "dog", "Cat"], method="d-tpt", views=8)
-    got = made.predict(picture)
+    got = made.predict(image)
     assert made.duplicates == (("cat", "Cat"),)
     assert got.probabilities[0] == pytest.approx(got.probabilities[2], abs=1e-6)
 
 
-def test_jpeg_bytes_are_accepted(classifier, picture):
+def test_jpeg_bytes_are_accepted(classifier, image):
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG")
+    image.save(buffer, "JPEG")
     assert classifier.predict(buffer.getvalue()).confidence > 0
 
 
@@ -95,33 +95,34 @@ def test_one_class_is_refused(tiny_clip):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
-def test_a_classifier_can_be_copied_after_its_first_prediction(tiny_clip, picture, copied):
+def test_a_classifier_can_be_copied_after_its_first_prediction(tiny_clip, image, copied):
     made = dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt", views=16)
-    before = made.predict(picture).probabilities
-    np.testing.assert_array_equal(copied(made).predict(picture).probabilities, before)
-    np.testing.assert_array_equal(made.predict(picture).probabilities, before)
+    before = made.predict(image).probabilities
+    np.testing.assert_array_equal(copied(made).predict(image).probabilities, before)
+    np.testing.assert_array_equal(made.predict(image).probabilities, before)
 
 
 @pytest.mark.parametrize("method", ["zero-shot", "d-tpt-static", "zero-shot+no-tdd"])
-def test_methods_that_use_no_views_make_none(tiny_clip, picture, method, monkeypatch):
+def test_methods_that_use_no_views_make_none(tiny_clip, image, method, monkeypatch):
     made = dtpt.Classifier(tiny_clip, CLASSES, method=method)
     shapes = []
     encode = tiny_clip.encode_views
-    monkeypatch.setattr(tiny_clip, "encode_views", lambda x: shapes.append(len(x)) or encode(x))
-    made.predict(picture)
+    monkeypatch.setattr(
+        tiny_clip, "encode_views", lambda x, **named: shapes.append(len(x)) or encode(x)
+    )
+    made.predict(image)
     assert shapes == [1]
 
 
 @pytest.mark.parametrize("views", [0, -1, 10**6, None, "64", 3.5, True])
-def test_senseless_numbers_of_views_are_refused_in_words(tiny_clip, views):
+def test_invalid_numbers_of_views_are_refused(tiny_clip, views):
     with pytest.raises(MethodError, match="views"):
         dtpt.Classifier(tiny_clip, CLASSES, views=views)
 
 
-def test_a_weight_is_found_from_pictures_without_labels(tiny_clip, picture):
+def test_a_weight_is_found_from_pictures_without_labels(tiny_clip, image):
     made = dtpt.Classifier(tiny_clip, CLASSES, method="d-tpt@auto=0.9", views=16)
-    weight = made.fit_weight([picture])
-    assert weight is not None
-    assert weight > 0
-    assert made.predict(picture).lambda_ == weight
-    assert dtpt.Classifier(tiny_clip, CLASSES, method="tpt").fit_weight([picture]) is None
+    lambda_ = made.fit_lambda([image])
+    assert lambda_ > 0
+    assert made.predict(image).lambda_ == lambda_
+    assert dtpt.Classifier(tiny_clip, CLASSES, method="tpt").fit_lambda([image]) is None

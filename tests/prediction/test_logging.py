@@ -1,4 +1,4 @@
-"""What dtpt tells a program's log, and that it is silent where nobody listens."""
+"""What dtpt logs, and that a program without logging sees nothing."""
 
 import logging
 import subprocess
@@ -7,16 +7,16 @@ import sys
 import dtpt
 
 
-def test_loading_text_features_and_weights_are_told(model_folder, pictures, caplog):
+def test_loading_text_features_and_selected_lambdas_are_logged(model_folder, images, caplog):
     with caplog.at_level(logging.DEBUG, logger="dtpt"):
         model = dtpt.load_model(f"local-dir:{model_folder}", device="cpu")
         made = dtpt.Classifier(model, ["cat", "dog"], method="d-tpt@auto", views=8)
-        weight = made.fit_weight(pictures[:2])
-    told = {record.getMessage(): record.levelname for record in caplog.records}
+        lambda_ = made.fit_lambda(images[:2])
+    levels = {record.getMessage(): record.levelname for record in caplog.records}
     loaded = f"Loaded {model.name}, fingerprint {model.fingerprint[:12]}, on cpu"
-    assert told[loaded] == "INFO"
-    assert told["Computed text features of 2 classes"] == "DEBUG"
-    assert told[f"Selected lambda {weight:g} for d-tpt@auto=0.9 from 2 images"] == "INFO"
+    assert levels[loaded] == "INFO"
+    assert levels["Computed text features of 2 classes"] == "DEBUG"
+    assert levels[f"Selected lambda {lambda_:g} for d-tpt@auto=0.9 from 2 images"] == "INFO"
 
 
 def test_a_program_that_does_not_log_sees_nothing():

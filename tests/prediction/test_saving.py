@@ -34,7 +34,7 @@ def rewrite(folder, **changes):
     "method",
     ["zero-shot", "d-tpt", "c-tpt+sals@20", "tpt+ts=1.16+lr=0.002", "d-tpt-static", "mean-views"],
 )
-def test_a_loaded_classifier_answers_as_the_saved_one(model, pictures, method, tmp_path):
+def test_a_loaded_classifier_predicts_as_the_saved_one(model, images, method, tmp_path):
     made = dtpt.Classifier(
         model,
         CLASSES,
@@ -49,41 +49,41 @@ def test_a_loaded_classifier_answers_as_the_saved_one(model, pictures, method, t
     loaded = dtpt.Classifier.load(tmp_path / "new" / "folder")
     assert repr(loaded) == repr(made)
     assert loaded.classes == made.classes
-    got, before = loaded.predict(pictures[0]), made.predict(pictures[0])
+    got, before = loaded.predict(images[0]), made.predict(images[0])
     np.testing.assert_array_equal(got.probabilities, before.probabilities)
     assert (got.method, got.lambda_) == (before.method, before.lambda_)
 
 
-def test_a_trained_context_comes_back(model, pictures, tmp_path):
+def test_a_trained_context_comes_back(model, images, tmp_path):
     context = torch.randn(4, 48, generator=torch.Generator().manual_seed(1))
     made = dtpt.Classifier(model, CLASSES, views=8, context=context)
     made.save(tmp_path)
-    got = dtpt.Classifier.load(tmp_path).predict(pictures[0])
-    np.testing.assert_array_equal(got.probabilities, made.predict(pictures[0]).probabilities)
+    got = dtpt.Classifier.load(tmp_path).predict(images[0])
+    np.testing.assert_array_equal(got.probabilities, made.predict(images[0]).probabilities)
 
 
-def test_a_weight_that_was_found_stays_found(model, pictures, tmp_path):
+def test_a_selected_lambda_is_saved(model, images, tmp_path):
     made = dtpt.Classifier(model, CLASSES, method="d-tpt@auto=0.9", views=8)
-    weight = made.fit_weight(pictures[:2])
+    lambda_ = made.fit_lambda(images[:2])
     made.save(tmp_path)
-    assert dtpt.Classifier.load(tmp_path).method.lambda_ == weight
+    assert dtpt.Classifier.load(tmp_path).method.lambda_ == lambda_
 
 
 def test_loading_does_not_run_the_text_tower(classifier, model, tmp_path, monkeypatch):
     classifier.save(tmp_path)
     monkeypatch.setattr(PromptEncoder, "encode", lambda *_: pytest.fail("encoded"))
     loaded = dtpt.Classifier.load(tmp_path, model)
-    expected = classifier.tuner.initial_text_features
-    assert torch.equal(loaded.tuner.initial_text_features, expected)
+    expected = classifier.predictor.tuner.initial_text_features
+    assert torch.equal(loaded.predictor.tuner.initial_text_features, expected)
 
 
-def test_weights_travel_with_the_folder(classifier, pictures, tmp_path):
+def test_weights_can_be_in_the_folder(classifier, images, tmp_path):
     classifier.save(tmp_path / "a", weights=True)
     (tmp_path / "a").rename(tmp_path / "b")
     loaded = dtpt.Classifier.load(tmp_path / "b")
     assert loaded.model.name.startswith(f"local-dir:{tmp_path / 'b'}")
     np.testing.assert_array_equal(
-        loaded.predict(pictures[0]).probabilities, classifier.predict(pictures[0]).probabilities
+        loaded.predict(images[0]).probabilities, classifier.predict(images[0]).probabilities
     )
 
 
@@ -113,12 +113,12 @@ def test_another_model_is_refused(classifier, make_clip, tmp_path):
     assert "another model" in refused(tmp_path / "classifier", model=other)
 
 
-def test_a_model_without_a_name_must_be_given(tiny_clip, pictures, tmp_path):
+def test_a_model_without_a_name_must_be_given(tiny_clip, images, tmp_path):
     made = dtpt.Classifier(tiny_clip, CLASSES, views=4)
     made.save(tmp_path)
     assert "no name" in refused(tmp_path)
-    got = dtpt.Classifier.load(tmp_path, tiny_clip).predict(pictures[0])
-    np.testing.assert_array_equal(got.probabilities, made.predict(pictures[0]).probabilities)
+    got = dtpt.Classifier.load(tmp_path, tiny_clip).predict(images[0])
+    np.testing.assert_array_equal(got.probabilities, made.predict(images[0]).probabilities)
 
 
 def test_a_newer_format_is_refused(classifier, tmp_path):
@@ -140,7 +140,7 @@ def test_a_newer_format_is_refused(classifier, tmp_path):
         {"classes": ["cat", "dog"]},
     ],
 )
-def test_a_document_that_makes_no_sense_is_refused(classifier, model, tmp_path, changes):
+def test_an_invalid_document_is_refused(classifier, model, tmp_path, changes):
     classifier.save(tmp_path)
     rewrite(tmp_path, **changes)
     assert str(tmp_path) in refused(tmp_path, model=model)
@@ -183,7 +183,7 @@ def test_a_folder_that_is_missing_or_cannot_be_made_is_named(classifier, tmp_pat
         classifier.save(tmp_path / "file")
 
 
-def test_a_method_of_ones_own_cannot_be_saved(model, tmp_path):
+def test_a_method_with_own_functions_cannot_be_saved(model, tmp_path):
     own = regularised("own", lambda text: text.sum(), lambda_=1.0)
     with pytest.raises(MethodError, match="own"):
         dtpt.Classifier(model, CLASSES, method=own, views=4).save(tmp_path / "a")

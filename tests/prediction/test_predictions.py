@@ -1,39 +1,34 @@
-"""What a prediction says about itself, in a shell, in JSON and in a notebook."""
+"""What a prediction holds, and how it appears in a shell, in JSON and in a notebook."""
 
 import base64
 import io
 import json
 import pickle
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
-from dtpt.prediction.notebook import Bar, as_html
 from PIL import Image
 
 import dtpt
+from dtpt.prediction import Prediction
 
 
 @pytest.fixture
-def prediction(classifier, pictures):
-    return classifier.predict(pictures[0], keep_views=True)
+def prediction(classifier, images):
+    return classifier.predict(images[0], keep_views=True)
 
 
-def test_a_prediction_prints_in_one_short_line(prediction):
+def test_predictions_and_classifiers_print_in_one_line(prediction, classifier, model, tiny_clip):
     assert re.fullmatch(
         r"<Prediction '[\w ]+' \d+\.\d % by d-tpt, zero-shot '[\w ]+' \d+\.\d %>", repr(prediction)
     )
-    assert repr(prediction.zero_shot).startswith("<Answer '")
-
-
-def test_a_classifier_says_what_it_is(classifier, model, tiny_clip):
-    text = repr(classifier)
-    assert "d-tpt, lambda 100000, of 3 classes with 16 views" in text
-    assert model.name in text
+    assert f"16 views, {model.name}" in repr(classifier)
     nameless = dtpt.Classifier(tiny_clip, ["cat", "dog"], method="tpt", views=4)
-    assert repr(nameless) == "<Classifier tpt, of 2 classes with 4 views, on a model tiny-0 (cpu)>"
+    assert repr(nameless) == "<Classifier tpt, 2 classes, 4 views, model tiny-0 (cpu)>"
 
 
 def test_plain_data_survives_json(prediction):
@@ -46,9 +41,9 @@ def test_plain_data_survives_json(prediction):
 
 
 @pytest.mark.filterwarnings("ignore::dtpt.errors.PromptWarning")
-def test_two_classes_of_one_name_keep_both_their_probabilities(tiny_clip, pictures):
+def test_two_classes_of_one_name_keep_both_their_probabilities(tiny_clip, images):
     made = dtpt.Classifier(tiny_clip, ["cat", "dog", "cat"], method="tpt", views=4)
-    assert len(made.predict(pictures[0]).to_dict()["probabilities"]) == 3
+    assert len(made.predict(images[0]).to_dict()["probabilities"]) == 3
 
 
 def test_the_most_probable_classes_come_first(prediction):
@@ -60,31 +55,32 @@ def test_the_most_probable_classes_come_first(prediction):
 
 def test_predictions_can_be_compared_hashed_and_pickled(prediction):
     assert prediction == prediction  # arrays inside would make this an error
-    assert prediction != prediction.zero_shot
     assert len({prediction, prediction.zero_shot}) == 2
     again = pickle.loads(pickle.dumps(prediction))
     np.testing.assert_array_equal(again.probabilities, prediction.probabilities)
     assert again.kept.sheet == prediction.kept.sheet
 
 
-def test_kept_views_are_those_that_are_tuned_on(classifier, pictures, prediction):
-    features = classifier.view_features(pictures[0])
-    text, scale = classifier.tuner.initial_text_features, classifier.tuner.logit_scale
-    p = torch.softmax(scale * features @ text.T, dim=-1)
+def test_kept_views_are_those_that_are_tuned_on(classifier, images, prediction):
+    tuner = classifier.predictor.tuner
+    features = classifier.view_features(images[0])
+    p = torch.softmax(tuner.logit_scale * features @ tuner.initial_text_features.T, dim=-1)
     entropy = -(p * p.log()).sum(-1)
     assert prediction.kept.indices == (int(entropy.argmin()),)  # 0.1 of 16 views is one
     assert Image.open(io.BytesIO(prediction.kept.sheet)).size == (64, 64)
-    assert classifier.predict(pictures[0]).kept is None
-    still = dtpt.Classifier(classifier.model, ["cat", "dog"], method="zero-shot")
-    assert still.predict(pictures[0], keep_views=True).kept is None
+    assert classifier.predict(images[0]).kept is None
+    zero_shot = dtpt.Classifier(classifier.model, ["cat", "dog"], method="zero-shot")
+    assert zero_shot.predict(images[0], keep_views=True).kept is None
 
 
-class Outside(HTMLParser):
-    """Collects what a page would load or run, and whether its tags close in order."""
+class Page(HTMLParser):
+    """Collects what a page would load or run, and checks that its tags close in order."""
 
-    def __init__(self):
+    def __init__(self, text):
         super().__init__()
         self.sources, self.open, self.tags = [], [], set()
+        self.feed(text)
+        assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
@@ -97,24 +93,22 @@ class Outside(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_a_notebook_shows_answer_and_views_and_loads_nothing(prediction):
-    page = Outside()
-    page.feed(prediction._repr_html_())
-    assert page.open == []
+def test_a_notebook_shows_prediction_and_views_and_loads_nothing(prediction):
+    text = prediction._repr_html_()
+    page = Page(text)
     assert page.tags <= {"div", "table", "tr", "th", "td", "p", "img"}
     (source,) = page.sources
     head, code = source.split(",")
     assert head == "data:image/jpeg;base64"
     assert base64.b64decode(code) == prediction.kept.sheet
-    for name in prediction.classes:
-        assert name in prediction._repr_html_()
+    assert all(name in text for name in prediction.classes)
 
 
 def test_names_cannot_bring_tags_into_a_notebook():
     nasty = "<img src=x onerror=alert(1)>\"'&"
-    text = as_html([Bar(nasty, 0.5, 0.5)], method=nasty, remark=nasty)
-    page = Outside()
-    page.feed(text)
+    prediction = Prediction.read(torch.tensor([0.5, 0.5]), [nasty, "b"], method=nasty)
+    text = replace(prediction, warning=nasty)._repr_html_()
+    page = Page(text)
     assert page.sources == []
     assert "img" not in page.tags
     assert text.count("&lt;img") == 3
