@@ -148,9 +148,7 @@ def test_processes_that_die_at_their_start_are_not_started_for_ever(monkeypatch)
         (Calls(echo), Unloadable(), WorkerError, "ValueError"),
     ],
 )
-def test_error_of_a_worker_ends_the_work_with_its_class_and_text(
-    factory, task, kind, words, capfd
-):
+def test_error_of_a_worker_ends_the_work_with_its_class_and_text(factory, task, kind, words, capfd):
     with closing(ProcessExecutor(factory, 1)) as executor:
         executor.submit(task)
         with pytest.raises(kind, match=words):
