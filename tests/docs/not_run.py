@@ -8,7 +8,6 @@ WEIGHTS = "needs the weights of a real CLIP, which are downloaded"
 HOURS = "takes minutes to hours"
 ITSELF = "runs or builds everything, of which this test is a part"
 MACHINES = "needs several machines"
-SIGNATURES = "signatures, not a program"
 SERVER = "needs a running server; tests/web/test_documents.py runs it beside one"
 LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading compares with both"
 
@@ -18,7 +17,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", "pip install"): NETWORK,
     ("README.md", 'dtpt.load_model("ViT-B-16/openai")'): WEIGHTS,
     ("README.md", "dtpt eval   --model ViT-B-16/openai"): WEIGHTS,
-    ("docs/architecture.md", "*"): SIGNATURES,
     ("docs/cluster.md", "*"): MACHINES,
     ("docs/findings.md", "*"): HOURS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,

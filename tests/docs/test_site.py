@@ -1,5 +1,6 @@
 """The pages hang together: links lead somewhere, the site builds, made parts are up to date."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.data.layouts import find_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+DOTTED = re.compile(r"`(dtpt(?:\.[A-Za-z_]\w*)+)(?=[`(])")
+PATH = re.compile(r"`((?:src|tests|docs|benchmarks|training)/[\w./-]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 BUILD = """
 import sys
@@ -47,6 +50,30 @@ def test_links_inside_the_repository_lead_somewhere(page):
         assert place.exists(), f"{page}: {target}"
         if anchor:
             assert anchor in anchors(place), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_names_and_paths_on_a_page_exist(page):
+    text = (ROOT / page).read_text("utf-8")
+    for name in set(DOTTED.findall(text)):
+        assert resolve_name(name) is not None, f"{page}: {name}"
+    for path in PATH.findall(text):
+        is_example = re.search(r"NAME|GROUP|SUBJECT|PAGE|/work/", path)
+        assert is_example or (ROOT / path).exists(), f"{page}: {path}"
+
+
+def resolve_name(name):
+    """Return what a dotted name means: a module, or an attribute of one; None if it is neither."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[count:]:
+            found = getattr(found, attribute, None)
+        return found
+    return None
 
 
 def test_the_site_builds_offline_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
