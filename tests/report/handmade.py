@@ -24,7 +24,7 @@ FIVE = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0), ("
 SHIFTED = (("zero-shot", None), ("tpt", None), ("c-tpt", 20.0), ("o-tpt", 2.0), ("d-tpt", 1e5))
 
 Says = Callable[[Cell, int], tuple[bool, float]]
-"""Whether the answer to picture i of a cell is right, and how confident it is."""
+"""Whether the prediction of image i of a cell is right, and its confidence."""
 
 
 def dataset(
@@ -46,7 +46,7 @@ def dataset(
         whole=samples if whole is None else whole,
         family=family,
         limit=limit,
-        methods=tuple(MethodSpec(name=m, lambda_=weight) for m, weight in methods),
+        methods=tuple(MethodSpec(name=m, lambda_=lambda_) for m, lambda_ in methods),
         views={"count": 64, "augmix": True},
     )
 
@@ -65,7 +65,7 @@ def write_run(
     classes: Sequence[str] = ("cat", "dog", "bird"),
     file: str = MAIN_STORE,
     session: Mapping[str, object] = SESSION,
-    remarks: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    notes: Mapping[str, Sequence[str]] = MappingProxyType({}),
     keep: bool = True,
     precision: str = "float32",
     batch: int = 1,
@@ -85,7 +85,7 @@ def write_run(
     )
     with Store(folder / file, spec) as store:
         store.begin_session(dict(session))
-        for name, texts in remarks.items():
+        for name, texts in notes.items():
             store.write_notes(name, texts)
         for entry in datasets:
             store.write_classes(entry.name, classes)

@@ -9,18 +9,17 @@ import pytest
 from handmade import FIVE, dataset, random_says, write_run
 
 from dtpt.errors import ReportError
+from dtpt.metrics import metrics_with
 from dtpt.report import Variant, load_runs
+from dtpt.report.compare import method_rows, seconds_per_image
 from dtpt.report.facts import (
     COMPARED,
     MEAN,
-    SUMMARY,
     Resampling,
-    choices,
     compare_conditions,
     mean_and_spreads,
     mean_facts,
     pooled_methods,
-    seconds_per_image,
 )
 from dtpt.report.words import verdict_paragraphs
 
@@ -230,18 +229,18 @@ def test_intervals_contain_the_mean_and_shrink_with_more_images(tmp_path: Path) 
 
 def test_every_method_of_a_family_has_its_values_and_its_passes(five_methods, families) -> None:
     (condition,) = five_methods.conditions
-    rows = {row["label"]: row for row in choices(condition, families[0])}
+    rows = {row["label"]: row for row in method_rows(condition, families[0])}
     assert {row["family"] for row in rows.values()} == {families[0].title}
     passes = {label: (row["image_passes"], row["text_passes"]) for label, row in rows.items()}
     assert (passes["zero-shot"], passes["d-tpt@100000"]) == ((1, 0), (64, 2))
-    assert list(rows["tpt"]["values"]) == list(SUMMARY)
+    assert list(rows["tpt"]["values"]) == [metric.key for metric in metrics_with("summary")]
     assert rows["tpt"]["values"]["brier"] == families[0].value(TPT, "brier")
 
 
 def test_passes_count_every_step(five_methods, families) -> None:
     (condition,) = five_methods.conditions
     twice = replace(condition, tuning={**condition.tuning, "steps": 2})
-    passes = {row["label"]: row["text_passes"] for row in choices(twice, families[0])}
+    passes = {row["label"]: row["text_passes"] for row in method_rows(twice, families[0])}
     assert (passes["zero-shot"], passes["tpt"]) == (0, 4)
 
 

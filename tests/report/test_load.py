@@ -172,7 +172,7 @@ def test_notes_of_data_sets_name_them_and_appear_once(tmp_path: Path) -> None:
             [dataset(methods=ONE)],
             says,
             seeds=(number,),
-            remarks={"pets": [text], "": ["The activation was guessed."]},
+            notes={"pets": [text], "": ["The activation was guessed."]},
         )
     found = load_runs([tmp_path / "0", tmp_path / "1"]).notes
     assert list(found).count(f"pets: {text}") == 1
@@ -223,7 +223,7 @@ def test_runs_of_different_precision_share_no_table(tmp_path: Path) -> None:
     assert titles == ["tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, float16"]
 
 
-def test_headings_tell_settings_apart(tmp_path: Path) -> None:
+def test_headings_name_unusual_settings(tmp_path: Path) -> None:
     entry = dataset(methods=ONE)
     usual = write_run(tmp_path / "a", [entry], says)
     twice = write_run(tmp_path / "b", [entry], says, tuning={**TUNING, "steps": 2, "rho": 0.3})
@@ -236,21 +236,21 @@ def test_a_table_of_prompts_holds_one_setting_alone(tmp_path: Path) -> None:
     entry = dataset(methods=ONE)
     runs = [
         write_run(
-            tmp_path / f"{steps}-{place}",
+            tmp_path / f"{steps}-{index}",
             [entry],
             says,
             template=template,
             tuning={**TUNING, "steps": steps},
         )
         for steps in (1, 2)
-        for place, template in enumerate(("a photo of a {}.", "art of a {}."))
+        for index, template in enumerate(("a photo of a {}.", "art of a {}."))
     ]
     tables = write_report(runs, tmp_path / "out").report.prompt_tables
     assert [len(table.rows) for table in tables] == [2, 2]
     assert len({table.key for table in tables}) == 2
 
 
-def test_figures_of_several_settings_say_which_is_theirs(tmp_path: Path) -> None:
+def test_figures_of_several_settings_name_theirs(tmp_path: Path) -> None:
     entry = dataset(samples=12, methods=(("zero-shot", None), ("tpt", None)))
     runs = [
         write_run(tmp_path / str(n), [entry], random_says(), tuning={**TUNING, "steps": n})
@@ -273,7 +273,7 @@ def test_a_store_is_scanned_once(tmp_path: Path, monkeypatch) -> None:
     """Rows, counts, failures and log-probabilities of TPT are read once per report."""
     from dtpt.runs.reading import Run
 
-    sets = [dataset(name, samples=12) for name in ("pets", "cars")]
+    sets = [dataset(name, samples=12, methods=ONE) for name in ("pets", "cars")]
     run = write_run(tmp_path / "run", sets, random_says())
     calls: list[str] = []
     for name in ("columns", "counts", "failures", "sessions", "rows_of", "probabilities"):

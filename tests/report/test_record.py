@@ -114,9 +114,10 @@ def test_a_damaged_record_is_refused(tmp_path) -> None:
         read_record(path)
 
 
-def test_page_and_card_show_the_recorded_run(record, five_method_run, tmp_path) -> None:
+def test_page_and_card_show_the_recorded_run(record, tmp_path) -> None:
     assert [table.key for table in record.tables] == ["recorded-1", "recorded-2"]
-    made = write_report([five_method_run], tmp_path, record=record, note="Not about CLIP.")
+    run = write_run(tmp_path, [dataset(methods=FIVE[:1])], random_says())
+    made = write_report([run], tmp_path, record=record, note="Not about CLIP.")
     page, card = made.page.read_text("utf-8"), made.card.read_text("utf-8")
     for text in (page, card):
         assert "Fine-grained classification, recorded" in text

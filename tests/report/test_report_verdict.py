@@ -9,8 +9,7 @@ from dtpt.metrics import Predictions, pool
 from dtpt.report import Variant
 from dtpt.report.derived import TEMPERED, TPT
 from dtpt.report.facts import Resampling, compare_pooled
-from dtpt.report.verdict import AVERAGED, ZERO_SHOT, Effect, Verdict
-from dtpt.report.words import family_paragraph
+from dtpt.report.words import AVERAGED, ZERO_SHOT, Effect, Verdict, family_paragraph
 
 D_TPT = Variant("d-tpt", 1e5)
 C_TPT = Variant("c-tpt", 50.0)
@@ -56,8 +55,8 @@ def verdict_on(seed: int, effects, **options) -> Verdict:
 
 
 def test_equal_methods_are_called_different_in_at_most_5_of_100_reports() -> None:
-    decisions = [verdict_on(seed, EQUAL).decision for seed in range(200)]
-    assert decisions.count("significant") <= 10
+    decisions = [verdict_on(seed, EQUAL, count=200).decision for seed in range(100)]
+    assert decisions.count("significant") <= 5
 
 
 def test_nothing_significant_is_a_verdict_with_the_size_that_would_be() -> None:

@@ -2,7 +2,7 @@
 
     load        stores become cells with metrics, by what may share a table
     derived     λ and temperature, leave-one-dataset-out
-    facts       every number, interval, decision and winner; verdict selects, words writes sentences
+    facts       every number, interval, decision and winner; words selects and writes sentences
     tables      the facts as tables
     figures/    figures with their words
     paper/      the paper's numbers, what may be compared with them, what a reproduction needs

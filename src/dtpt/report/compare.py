@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtpt.errors import OptionError, ReportError, short_repr
+from dtpt.errors import DtptError, OptionError, ReportError, short_repr
 from dtpt.files import AnyPath, as_path, printable
+from dtpt.methods import method_cost, resolve_method
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import (
-    FamilyFacts,
-    Resampling,
-    choices,
-    compare_conditions,
-    seconds_per_image,
-)
-from dtpt.report.load import Condition, load_runs
+from dtpt.report.facts import SUMMARY, FamilyFacts, Resampling, compare_conditions
+from dtpt.report.load import Condition, Source, Variant, load_runs
 from dtpt.report.tables import choice_table, difference_tables, pooled_table
 from dtpt.report.words import Paragraph, verdict_paragraphs
 from dtpt.runs.reading import Run
@@ -37,12 +32,12 @@ class Comparisons:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each model, family, pair and metric, with its confidence interval."""
-        rows = []
-        for condition, families in self.conditions:
-            about = {"model": condition.model, "template": condition.template}
-            for facts in families:
-                rows += [{**about, "family": facts.title, **c.to_dict()} for c in facts.comparisons]
-        return rows
+        return [
+            {"model": c.model, "template": c.template, "family": f.title, **comparison.to_dict()}
+            for c, families in self.conditions
+            for f in families
+            for comparison in f.comparisons
+        ]
 
     def document(self) -> dict[str, Any]:
         """Return verdicts, values and comparisons as plain data, in fractions."""
@@ -59,6 +54,7 @@ class Comparisons:
         return {**chosen, "conditions": conditions}
 
     def sections(self) -> Iterator[tuple[str, tuple[Paragraph, ...], list[Table]]]:
+        """Yield title, verdicts and tables of every condition."""
         for condition, families in self.conditions:
             tables = []
             for facts in families:
@@ -113,6 +109,8 @@ def compare(
 
 @dataclass(frozen=True)
 class MethodChoices:
+    """What the methods of a run give and cost, pooled by family."""
+
     methods: tuple[dict[str, Any], ...]
     tables: tuple[Table, ...]  # one per family
     seconds_per_image: float | None  # with all methods and seeds
@@ -122,18 +120,17 @@ class MethodChoices:
 
 
 def method_choices(run: Path) -> MethodChoices:
-    """Return what the methods of a run give and cost, pooled by family.
+    """Compare the methods of a run by what they give and cost.
 
     Raises:
         ReportError: the run has no two methods to choose from.
     """
     with load_runs([run]) as loaded:
         conditions = with_derived_rows(loaded).conditions
-        seconds = seconds_per_image(loaded.sources)
     methods, tables = [], []
     for condition in conditions:
         for facts in compare_conditions([condition])[0]:
-            rows = choices(condition, facts)
+            rows = method_rows(condition, facts)
             methods += rows
             tables.append(choice_table(f"{facts.title}, {condition.title}", rows))
     if not tables:
@@ -141,4 +138,47 @@ def method_choices(run: Path) -> MethodChoices:
             f"{printable(run)} has no two methods with all images of the same data sets: there is "
             "nothing to choose from. Finish `dtpt eval`, or run more methods."
         )
-    return MethodChoices(tuple(methods), tuple(tables), seconds)
+    return MethodChoices(tuple(methods), tuple(tables), seconds_per_image(loaded.sources))
+
+
+def method_rows(condition: Condition, facts: FamilyFacts) -> list[dict[str, Any]]:
+    """Return what each method of a family gives and costs, as plain data.
+
+    `best` names the metrics in which it is significantly better than every other method; passes
+    are per image, None for a method that is not known here.
+    """
+    counts = [entry.views.get("count") for entry in condition.datasets.values()]
+    views = max((count for count in counts if isinstance(count, int)), default=64)
+    steps = int(condition.tuning.get("steps", 1))
+    return [
+        {
+            "family": facts.title,
+            "label": variant.label,
+            "title": variant.title,
+            "values": {metric: facts.value(variant, metric) for metric in SUMMARY},
+            "best": [m for m in SUMMARY if facts.values[variant.label][m].significant],
+            **_passes(variant, views, steps=steps),
+        }
+        for variant in facts.variants
+    ]
+
+
+def _passes(variant: Variant, views: int, *, steps: int) -> dict[str, int | None]:
+    """Count image and text passes of a method; derived rows cost no more."""
+    try:
+        method = resolve_method(variant.method, lambda_=variant.lambda_)
+    except DtptError:  # a plug-in that is not installed here
+        return {"image_passes": None, "text_passes": None}
+    cost = method_cost(method, views=views, steps=steps)
+    text = cost.text_forward + cost.text_backward
+    return {"image_passes": cost.image_passes, "text_passes": text}
+
+
+def seconds_per_image(sources: Sequence[Source]) -> float | None:
+    """Return the time of one image with all methods and seeds; None where it is not recorded."""
+    sessions = [s for source in sources for s in source.sessions if s.get("rows")]
+    if not sessions or any(session.get("seconds") is None for session in sessions):
+        return None
+    cells = max(len(source.run.cells) / len(source.spec.datasets) for source in sources)
+    seconds, rows = (sum(float(s[name]) for s in sessions) for name in ("seconds", "rows"))
+    return seconds * cells / rows

@@ -25,8 +25,11 @@ from dtpt.report.facts import (
 )
 from dtpt.report.figures import CaptionedFigure
 from dtpt.report.figures.geometry import analysis_figures
-from dtpt.report.figures.pareto import pareto_overview
-from dtpt.report.figures.reliability import dataset_figures, pooled_reliability
+from dtpt.report.figures.reliability import (
+    dataset_figures,
+    pareto_overview,
+    pooled_reliability,
+)
 from dtpt.report.load import Condition, LeaveOneOut, Loaded, load_runs
 from dtpt.report.mistakes import Mistake, mistakes_title, worst_mistakes
 from dtpt.report.record import Record

@@ -5,6 +5,7 @@ fractions. Two views of the same rows: `FamilyFacts` pools all images of a famil
 compares the methods; `MeanFacts` has the mean over data sets and each set, as the paper's tables.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.data import family_title
-from dtpt.errors import DtptError, ReportError
-from dtpt.methods import method_cost, resolve_method
+from dtpt.errors import ReportError
 from dtpt.metrics import (
     METRICS,
     Comparison,
@@ -34,7 +34,7 @@ from dtpt.metrics.comparison import (
     corrected_level,
     mean_over_sets,
 )
-from dtpt.report.load import CellRows, Condition, Source, Variant, set_title
+from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference, beside_paper
 
 PAPER = tuple(metric.key for metric in metrics_with("paper"))
@@ -90,7 +90,7 @@ class FamilyFacts:
 
     @cached_property
     def _differences(self) -> dict[tuple[str, str, str], Comparison]:
-        return {(one.first, one.second, one.metric): one for one in self.comparisons}
+        return {(c.first, c.second, c.metric): c for c in self.comparisons}
 
     def difference(self, first: Variant, second: Variant, *, metric: str) -> Comparison | None:
         """Return first minus second where that is among the comparisons."""
@@ -102,7 +102,7 @@ class FamilyFacts:
 
     @property
     def is_decided(self) -> bool:
-        return any(one.significant for one in self.comparisons)
+        return any(comparison.significant for comparison in self.comparisons)
 
     @property
     def shown(self) -> tuple[Variant, ...]:
@@ -117,10 +117,10 @@ class FamilyFacts:
             "sets": list(self.sets),
             "images": self.images,
             "values": {
-                label: {m: {n: getattr(one, n) for n in names} for m, one in metrics.items()}
-                for label, metrics in self.values.items()
+                label: {m: {n: getattr(number, n) for n in names} for m, number in numbers.items()}
+                for label, numbers in self.values.items()
             },
-            "comparisons": [one.to_dict() for one in self.comparisons],
+            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
         }
 
 
@@ -133,22 +133,28 @@ def compare_conditions(
         ReportError: a method in `against` that no run has.
     """
     chosen = resampling or Resampling()
-    pooled = [{f: pooled_methods(c, f) for f in c.families} for c in conditions]
-    ready = [{f: few for f, few in one.items() if _is_comparable(few)} for one in pooled]
-    own = replace(chosen, level=corrected_level(chosen.level, sum(map(len, ready))))
-    compared = []
-    for condition, families in zip(conditions, ready, strict=True):
-        found = []
-        for family, methods in families.items():
-            answered = len(next(iter(methods.values())))
-            size = condition.size_text(condition.sets_of(family), answered=answered)
-            found.append(compare_pooled(methods, family, resampling=own, size=size))
-        compared.append(tuple(found))
-    known = dict.fromkeys(v.label for found in compared for f in found for v in f.variants)
+    pooled = [
+        {f: methods for f in c.families if _is_comparable(methods := pooled_methods(c, f))}
+        for c in conditions
+    ]
+    own = replace(chosen, level=corrected_level(chosen.level, sum(map(len, pooled))))
+    compared = [
+        tuple(
+            compare_pooled(
+                methods,
+                family,
+                resampling=own,
+                size=c.size_text(c.sets_of(family), answered=len(next(iter(methods.values())))),
+            )
+            for family, methods in families.items()
+        )
+        for c, families in zip(conditions, pooled, strict=True)
+    ]
+    labels = dict.fromkeys(v.label for families in compared for f in families for v in f.variants)
     for name in chosen.against:
-        if known and name not in known:
+        if labels and name not in labels:
             raise ReportError(
-                f"--against {name!r}: no run has all images of it. Use one of {', '.join(known)}."
+                f"--against {name!r}: no run has all images of it. Use one of {', '.join(labels)}."
             )
     return compared
 
@@ -156,18 +162,18 @@ def compare_conditions(
 def pooled_methods(condition: Condition, family: str) -> dict[Variant, PooledPredictions]:
     """Return the predictions of every method that answered all images of a family."""
     sets = condition.sets_of(family)
-    found = {}
+    pooled = {}
     for variant in condition.variants(sets):
         cells = {name: condition.finished(name, variant) for name in sets}
         if all(cells.values()):
-            found[variant] = pool({n: [cell.predictions for cell in c] for n, c in cells.items()})
-    sizes = [pooled.sets for pooled in found.values()]
+            pooled[variant] = pool({n: [cell.predictions for cell in c] for n, c in cells.items()})
+    sizes = [method.sets for method in pooled.values()]
     # where images failed for some methods only, those methods are not paired with the others
-    return {v: pooled for v, pooled in found.items() if pooled.sets == max(sizes, key=sizes.count)}
+    return {v: p for v, p in pooled.items() if p.sets == max(sizes, key=sizes.count)}
 
 
 def _is_comparable(pooled: Mapping[Variant, PooledPredictions]) -> bool:
-    return len(pooled) > 1 and all(len(one) > len(one.sets) for one in pooled.values())
+    return len(pooled) > 1 and all(len(method) > len(method.sets) for method in pooled.values())
 
 
 def compare_pooled(
@@ -216,28 +222,31 @@ def _pooled_numbers(
     winners = {metric: best(drawn, metric) for metric in next(iter(drawn.values()))}
     numbers: dict[str, dict[str, Number]] = {}
     for variant, predictions in pooled.items():
-        label = variant.label
         floors = [METRICS["floor"].value(seed, Conventions()) for seed in predictions.seeds]
-        numbers[label] = {
-            metric: replace(
-                _pooled_number(one, metric),
-                significant=winners[metric] == label,
+        numbers[variant.label] = {}
+        for metric, value in drawn[variant.label].items():
+            low, high = _interval_within(value, METRICS[metric].range)
+            numbers[variant.label][metric] = Number(
+                value.estimate,
+                low=low,
+                high=high,
+                significant=winners[metric] == variant.label,
                 floor=sum(floors) / len(floors) if metric == "ece" else None,
             )
-            for metric, one in drawn[label].items()
-        }
     return numbers
 
 
-def _pooled_number(drawn: Drawn, metric: str) -> Number:
-    """Return a value with its interval for itself alone, within the metric's range.
+def _interval_within(
+    drawn: Drawn, possible: tuple[float, float]
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the interval of one value for itself alone, within the metric's range.
 
-    No interval where every draw gives the same: three right answers of three have no spread.
+    None where every draw gives the same: three right answers of three have no spread.
     """
     if np.ptp(drawn.draws) == 0:
-        return Number(drawn.estimate)
-    found, (least, most) = drawn.interval(0.95), METRICS[metric].range
-    return Number(drawn.estimate, low=max(found.low, least), high=min(found.high, most))
+        return None, None
+    interval = drawn.interval(0.95)
+    return max(interval.low, possible[0]), min(interval.high, possible[1])
 
 
 MEAN = ""
@@ -293,12 +302,12 @@ def _set_draws(condition: Condition, name: str, *, resampling: Resampling) -> Dr
             pooled = pool({name: [cell.predictions for cell in cells]})
             sizes = tuple(cell.effective for cell in cells)
             groups.setdefault(sizes, {})[variant.label] = pooled
-    found: dict[str, dict[str, Drawn]] = {}
+    draws: dict[str, dict[str, Drawn]] = {}
     for methods in groups.values():
         generator = np.random.default_rng([resampling.seed, *name.encode()])
         count = resampling.resamples
-        found |= draw_metrics(methods, generator=generator, metrics=PAPER, resamples=count)
-    return found
+        draws |= draw_metrics(methods, generator=generator, metrics=PAPER, resamples=count)
+    return draws
 
 
 def _mean_draws(sets: Sequence[Draws]) -> Draws:
@@ -313,11 +322,9 @@ def _mean_number(
     condition: Condition, sets: Sequence[str], *, variant: Variant, metric: str
 ) -> Number:
     """Average one variant and metric over sets and seeds, or give the reason why not."""
-    found = {name: condition.over_seeds(name, variant) for name in sets}
-    missing = _missing(found, condition.seeds)
-    if missing:
-        return Number(missing=missing)
-    cells = [[cell for cell in row if cell is not None] for row in found.values()]
+    cells = [condition.finished(name, variant) for name in sets]
+    if not all(cells):
+        return Number(missing=_missing(condition, sets, variant))
     values = np.array([[cell.metric(metric) for cell in row] for row in cells])
     mean, spread, within = mean_and_spreads(values)
     failed = max(cell.failed for row in cells for cell in row)
@@ -332,16 +339,14 @@ def _mean_number(
     )
 
 
-def _missing(found: Mapping[str, Sequence[CellRows | None]], seeds: Sequence[int]) -> str:
-    """Name the cells of a mean that are absent; empty when all are there."""
+def _missing(condition: Condition, sets: Sequence[str], variant: Variant) -> str:
+    """Name the cells of a mean that are absent."""
     problems = []
-    for name, cells in found.items():
-        for seed, cell in zip(seeds, cells, strict=True):
-            if cell is None or not cell.is_finished:
-                done = "not run" if cell is None else f"{cell.effective:,} of {cell.expected:,}"
-                problems.append(f"{set_title(name)} seed {seed}: {done}")
-    if not problems:
-        return ""
+    for name, seed in itertools.product(sets, condition.seeds):
+        cell = condition.cells.get((name, variant, seed))
+        if cell is None or not cell.is_finished:
+            done = "not run" if cell is None else f"{cell.effective:,} of {cell.expected:,}"
+            problems.append(f"{set_title(name)} seed {seed}: {done}")
     more = f" and {len(problems) - 2} more" if len(problems) > 2 else ""
     return f"incomplete: {'; '.join(problems[:2])}{more}"
 
@@ -359,46 +364,3 @@ def mean_and_spreads(
     of_mean = values.mean(axis=0).std(ddof=1)
     within = values.std(axis=1, ddof=1).mean()
     return float(values.mean()), float(of_mean), float(within)
-
-
-def choices(condition: Condition, facts: FamilyFacts) -> list[dict[str, Any]]:
-    """Return what each method of a family gives and costs, as plain data.
-
-    `best` names the metrics in which it is significantly better than every other method; passes
-    are per image, None for a method that is not known here.
-    """
-    counts = [entry.views.get("count") for entry in condition.datasets.values()]
-    views = max((count for count in counts if isinstance(count, int)), default=64)
-    steps = int(condition.tuning.get("steps", 1))
-    return [
-        {
-            "family": facts.title,
-            "label": variant.label,
-            "title": variant.title,
-            "values": {metric: facts.value(variant, metric) for metric in SUMMARY},
-            "best": [m for m in SUMMARY if facts.values[variant.label][m].significant],
-            **_passes(variant, views, steps=steps),
-        }
-        for variant in facts.variants
-    ]
-
-
-def _passes(variant: Variant, views: int, *, steps: int) -> dict[str, int | None]:
-    """Count image and text passes of a method; derived rows cost no more."""
-    try:
-        method = resolve_method(variant.method, lambda_=variant.lambda_)
-        spent = method_cost(method, views=views, steps=steps)
-    except DtptError:  # a plug-in that is not installed here
-        return {"image_passes": None, "text_passes": None}
-    text = spent.text_forward + spent.text_backward
-    return {"image_passes": spent.image_passes, "text_passes": text}
-
-
-def seconds_per_image(sources: Sequence[Source]) -> float | None:
-    """Return the time of one image with all methods and seeds; None where it is not recorded."""
-    sessions = [s for source in sources for s in source.sessions if s.get("rows")]
-    if not sessions or any(session.get("seconds") is None for session in sessions):
-        return None
-    cells = max(len(source.run.cells) / len(source.spec.datasets) for source in sources)
-    seconds, rows = (sum(float(s[name]) for s in sessions) for name in ("seconds", "rows"))
-    return seconds * cells / rows

@@ -22,7 +22,9 @@ from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
 from dtpt.methods import method_label, method_title
 from dtpt.metrics import METRICS, Conventions, Predictions
-from dtpt.runs.reading import Run, session_notes
+from dtpt.runs.merging import merge_columns
+from dtpt.runs.reading import Failure, Run, session_notes
+from dtpt.runs.results import predictions_of
 from dtpt.runs.rows import Columns, column_types
 from dtpt.runs.shards import MAIN_STORE, store_files
 from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
@@ -40,7 +42,6 @@ DERIVED = {
 MOST_UNFINISHED = 20  # cells that the notes name
 
 LogProbabilities = npt.NDArray[np.float32]
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,12 @@ class CellRows:
         """Whether every image was tried and at least one succeeded."""
         return self.effective > 0 and self.effective + self.failed >= self.expected
 
-    def column(self, name: str) -> Array:
+    def column(self, name: str) -> npt.NDArray[Any]:
         return np.ascontiguousarray(self.records[name])  # (n,)
 
     @cached_property
     def predictions(self) -> Predictions:
-        return Predictions.from_confidence(
-            self.column("confidence"),
-            self.column("correct"),
-            p_label=self.column("p_label"),
-            sum_squares=self.column("sum_squares"),
-            samples=self.records["sample"].astype(np.str_),
-        )
+        return predictions_of(self.records)
 
     def metric(self, key: str) -> float:
         predictions, metric = self.predictions, METRICS[key]
@@ -120,15 +115,29 @@ class LeaveOneOut:
     lambdas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by set and method
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """One store that was read; it stays open for the log-probabilities."""
 
     run: Run
-    sessions: tuple[dict[str, Any], ...]
+    sessions: list[dict[str, Any]]
     classes: Mapping[str, tuple[str, ...]]  # by data set
-    failures: tuple[tuple[str, str, str], ...]  # (data set, sample, reason)
-    notes: tuple[tuple[str, str], ...]  # (data set, text); "" for the whole run
+    failures: list[Failure]
+    notes: Mapping[str, tuple[str, ...]]  # by data set; "" for the whole run
+    columns: Mapping[Cell, Columns] = field(repr=False)  # rows by cell
+    counts: Mapping[Cell, tuple[int, int]] = field(repr=False)  # successes and failures
+
+    @classmethod
+    def scan(cls, run: Run) -> Self:
+        return cls(
+            run=run,
+            sessions=run.sessions(),
+            classes={name: run.classes(name) for name in run.datasets},
+            failures=run.failures(),
+            notes=run.notes(),
+            columns=run.columns(*COLUMNS),
+            counts=run.counts(),
+        )
 
     @property
     def path(self) -> Path:
@@ -146,15 +155,27 @@ class Source:
     @property
     def command(self) -> str:
         """The `dtpt eval` that makes (or resumes) the run."""
-        return eval_command(
-            self.spec,
-            datasets=self.spec.datasets,
-            methods=method_words(self.spec),
-            seeds=self.spec.seeds,
-            sessions=self.sessions,
-            failures={failure[:2] for failure in self.failures},
-            output=self.folder,
-        )
+        spec = self.spec
+        return _command([self], spec.datasets, method_words(spec), spec.seeds, output=self.folder)
+
+
+def _command(
+    sources: Sequence[Source],
+    datasets: Sequence[DatasetSpec],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    output: Path | None = None,
+) -> str:
+    return eval_command(
+        sources[0].spec,
+        datasets=datasets,
+        methods=methods,
+        seeds=seeds,
+        sessions=[session for source in sources for session in source.sessions],
+        failures={(f.dataset, f.sample) for source in sources for f in source.failures},
+        output=output,
+    )
 
 
 @dataclass(frozen=True)
@@ -204,13 +225,11 @@ class Condition:
     def stored_variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
         return tuple(variant for variant in self.variants(datasets) if not variant.derived)
 
-    def over_seeds(self, dataset: str, variant: Variant) -> list[CellRows | None]:
-        return [self.cells.get((dataset, variant, seed)) for seed in self.seeds]
-
     def finished(self, dataset: str, variant: Variant) -> tuple[CellRows, ...]:
         """Return the cells under every seed if all of them are finished, else nothing."""
-        cells = [cell for cell in self.over_seeds(dataset, variant) if cell and cell.is_finished]
-        return tuple(cells) if len(cells) == len(self.seeds) else ()
+        cells = [self.cells.get((dataset, variant, seed)) for seed in self.seeds]
+        finished = tuple(cell for cell in cells if cell and cell.is_finished)
+        return finished if len(finished) == len(cells) else ()
 
     def size_text(self, datasets: Iterable[str], *, answered: int | None = None) -> str:
         """Return the number of images behind a number: `120 of 1,692 images`."""
@@ -221,15 +240,8 @@ class Condition:
 
     def row_command(self, datasets: Iterable[str], variant: Variant) -> str:
         """Return the `dtpt eval` that computes one row of a table by itself."""
-        sources = self.sources
-        return eval_command(
-            sources[0].spec,
-            datasets=[self.datasets[name] for name in datasets],
-            methods=[variant.label],
-            seeds=self.seeds,
-            sessions=[session for source in sources for session in source.sessions],
-            failures={failure[:2] for source in sources for failure in source.failures},
-        )
+        entries = [self.datasets[name] for name in datasets]
+        return _command(self.sources, entries, [variant.label], self.seeds)
 
     def log_probabilities(self, key: Key, *, keep: bool = False) -> LogProbabilities | None:
         """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored.
@@ -238,15 +250,19 @@ class Condition:
         """
         if key in self._kept:
             return self._kept.pop(key)
-        (dataset, variant, seed), rows = key, self.cells[key].records["sample"].astype(np.str_)
+        dataset, variant, seed = key
         cell = Cell(dataset, variant.method, variant.lambda_, seed, template=self.template)
-        runs = [source.run for source in self.sources if cell in source.run.cells]
         try:
-            parts = [(run, *run.probabilities(cell)) for run in runs]
+            parts = [s.run.probabilities(cell) for s in self.sources if cell in s.run.cells]
         except RunError:  # stored without all probabilities
             return None
-        ids, numbers = join_rows(cell, parts) if parts else (np.empty(0), None)
-        if numbers is None or not np.array_equal(ids.astype(np.str_), rows):
+        if not parts:
+            return None
+        ids, numbers = parts[0]
+        if len(parts) > 1:  # their rows agree: see `_cell_rows`
+            ids, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
+            numbers = np.concatenate([part[1] for part in parts])[first]
+        if not np.array_equal(ids, self.cells[key].records["sample"]):
             return None
         if keep:
             self._kept[key] = numbers
@@ -280,43 +296,23 @@ def load_runs(paths: Sequence[Path | str]) -> Loaded:
         raise ReportError("No run given: name at least one folder made by `dtpt eval`.")
     files = list(dict.fromkeys(f.resolve() for path in paths for f in store_files(path)))
     with ExitStack() as stack:
-        scans = [_scan(stack.enter_context(Run(file))) for file in files]
-        loaded = _combine(scans)
+        loaded = _combine([Source.scan(stack.enter_context(Run(file))) for file in files])
         stack.pop_all()
     return loaded
 
 
-@dataclass(frozen=True)
-class _Scan:
-    source: Source
-    columns: dict[Cell, Columns]
-    counts: dict[Cell, tuple[int, int]]  # successes and failures
-
-
-def _scan(run: Run) -> _Scan:
-    source = Source(
-        run=run,
-        sessions=tuple(run.sessions()),
-        classes={name: run.classes(name) for name in run.datasets},
-        failures=tuple((f.dataset, f.sample, f.reason) for f in run.failures()),
-        notes=tuple((name, text) for name, texts in run.notes().items() for text in texts),
-    )
-    return _Scan(source, run.columns(*COLUMNS), run.counts())
-
-
-def _combine(scans: Sequence[_Scan]) -> Loaded:
-    sources = tuple(scan.source for scan in scans)
+def _combine(sources: Sequence[Source]) -> Loaded:
     _check_datasets(sources, ("fingerprint",))
-    grouped: dict[tuple[str, ...], list[_Scan]] = {}
-    for scan in scans:
-        spec = scan.source.spec
+    grouped: dict[tuple[str, ...], list[Source]] = {}
+    for source in sources:
+        spec = source.spec
         key = (spec.model.fingerprint, spec.template, str(spec.context), spec.precision)
-        grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(scan)
-    conditions = tuple(_condition(group) for group in grouped.values())
+        grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(source)
+    conditions = tuple(_condition(tuple(group)) for group in grouped.values())
     if not any(cell.effective for condition in conditions for cell in condition.cells.values()):
         where = ", ".join(str(source.path) for source in sources)
         raise ReportError(f"No image has been evaluated yet in {where}: finish `dtpt eval`.")
-    return Loaded(sources, conditions, tuple(_notes(sources, conditions)))
+    return Loaded(tuple(sources), conditions, tuple(_notes(sources, conditions)))
 
 
 def _check_datasets(sources: Sequence[Source], names: Sequence[str]) -> dict[str, DatasetSpec]:
@@ -339,13 +335,12 @@ def _check_datasets(sources: Sequence[Source], names: Sequence[str]) -> dict[str
     return {name: entry for name, (_, entry) in found.items()}
 
 
-def _condition(scans: Sequence[_Scan]) -> Condition:
-    sources = tuple(scan.source for scan in scans)
+def _condition(sources: tuple[Source, ...]) -> Condition:
     first = sources[0].spec
-    parts: dict[Cell, list[_Scan]] = {}
-    for scan in scans:
-        for cell in scan.source.run.cells:
-            parts.setdefault(cell, []).append(scan)
+    parts: dict[Cell, list[Source]] = {}
+    for source in sources:
+        for cell in source.run.cells:
+            parts.setdefault(cell, []).append(source)
     return Condition(
         model=first.model.name,
         fingerprint=first.model.fingerprint,
@@ -363,53 +358,33 @@ def _condition(scans: Sequence[_Scan]) -> Condition:
     )
 
 
-def _cell_rows(cell: Cell, scans: Sequence[_Scan]) -> CellRows:
-    expected = scans[-1].source.spec.dataset(cell.dataset).samples
-    tables = [(scan.source.run, scan.columns[cell]) for scan in scans if cell in scan.columns]
-    records = np.empty(0, column_types(COLUMNS))
-    if tables:
-        _, records = join_rows(cell, [(run, table["sample"], table) for run, table in tables])
+def _cell_rows(cell: Cell, sources: Sequence[Source]) -> CellRows:
+    expected = sources[-1].spec.dataset(cell.dataset).samples
+    tables = [(source.run, source.columns[cell]) for source in sources if cell in source.columns]
+    records = merge_columns(cell, tables) if tables else np.empty(0, column_types(COLUMNS))
     # an image that failed in one store may have succeeded in another
-    failed = min(sum(scan.counts[cell][1] for scan in scans), max(expected - len(records), 0))
+    failed = min(sum(s.counts[cell][1] for s in sources), max(expected - len(records), 0))
     return CellRows(expected, failed, records)
-
-
-def join_rows(cell: Cell, parts: Sequence[tuple[Run, Array, Array]]) -> tuple[Array, Array]:
-    """Join (store, ids, rows) of one cell from shards and copies, by id; equal rows count once.
-
-    Raises:
-        RunError: two stores have different rows of one sample.
-    """
-    if len(parts) == 1:
-        return parts[0][1], parts[0][2]
-    ids = np.concatenate([names for _, names, _ in parts]).astype(np.str_)
-    rows = np.concatenate([table for _, _, table in parts])
-    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    differs = (rows != rows[first][inverse]).reshape(len(rows), -1).any(axis=1)
-    if differs.any():
-        raise RunError(
-            f"{parts[0][0].path} and {parts[-1][0].path} contradict each other on sample "
-            f"{str(ids[differs][0])!r} of {cell.dataset}, {cell.label}, seed {cell.seed}: they "
-            "were computed on different machines or data. Use one of them."
-        )
-    return unique, rows[first]
 
 
 def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterator[str]:
     for condition in conditions:
         yield from _unfinished_notes(condition)
-    failures = sorted({failure for source in sources for failure in source.failures})
-    for name in dict.fromkeys(dataset for dataset, _, _ in failures):
-        (_, sample, reason), *others = [failure for failure in failures if failure[0] == name]
-        count = f"{len(others) + 1} images could not be read and are in no metric"
+    failed: dict[str, dict[str, str]] = {}  # reasons by data set and sample
+    for failure in (failure for source in sources for failure in source.failures):
+        failed.setdefault(failure.dataset, {})[failure.sample] = failure.reason
+    for name, reasons in failed.items():
+        sample, reason = min(reasons.items())
+        count = f"{len(reasons)} images could not be read and are in no metric"
         yield f"{name}: {count}, first {sample} ({reason})."
     sizes = {n: c.size_text([n]) for c in conditions for n, e in c.datasets.items() if e.is_partial}
     if sizes:
         texts = ", ".join(f"{set_title(name)} {size}" for name, size in sizes.items())
         yield f"Only a part of these data sets was evaluated: {texts}."
-    own = {text for source in sources for text in session_notes(source.sessions)}
-    for name, text in dict.fromkeys(note for source in sources for note in source.notes):
-        if text not in own:  # that of all stores together follows
+    of_one = {text for source in sources for text in session_notes(source.sessions)}
+    notes = [(n, text) for source in sources for n, few in source.notes.items() for text in few]
+    for name, text in dict.fromkeys(notes):
+        if text not in of_one:  # that of all stores together follows
             yield f"{name}: {text}" if name else text
     yield from session_notes([session for source in sources for session in source.sessions])
     versions = dict.fromkeys(source.spec.code_version for source in sources)
@@ -430,18 +405,16 @@ def _unfinished_notes(condition: Condition) -> Iterator[str]:
 
 def _ambiguity_notes(conditions: Sequence[Condition]) -> Iterator[str]:
     """Name models and data sets that share a title."""
-    prints: dict[str, dict[str, None]] = {}
-    titles: dict[str, dict[str, None]] = {}
+    names: dict[str, dict[str, dict[str, None]]] = {"models": {}, "data sets": {}}
     for condition in conditions:
-        prints.setdefault(condition.model, {})[condition.fingerprint[:12]] = None
+        prints = names["models"].setdefault(condition.model, {})
+        prints[condition.fingerprint[:12]] = None
         for name in condition.datasets:
-            titles.setdefault(set_title(name), {})[name] = None
-    for model, known in prints.items():
-        if len(known) > 1:
-            yield f"{model!r} is the name of {len(known)} models: {', '.join(sorted(known))}."
-    for title, names in titles.items():
-        if len(names) > 1:
-            yield f"{title!r} is the title of {len(names)} data sets, in order: {', '.join(names)}."
+            names["data sets"].setdefault(set_title(name), {})[name] = None
+    for kind, titles in names.items():
+        for title, known in titles.items():
+            if len(known) > 1:
+                yield f"{title!r} is the title of {len(known)} {kind}: {', '.join(known)}."
 
 
 def set_title(name: str) -> str:

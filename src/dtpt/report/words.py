@@ -1,17 +1,122 @@
-"""The words of a report: verdicts and captions are written in `texts/` and filled with facts."""
+"""The words of a report: which facts are worth a sentence; sentences and captions from `texts/`.
+
+Every claim of a difference rests on an interval that is corrected for all comparisons of the
+report: if methods are in truth equally good, a difference is claimed in at most 5 of 100 reports.
+"""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dtpt.methods import PAPER_METHODS
 from dtpt.metrics import Comparison, calibration_verdict
+from dtpt.report.derived import TEMPERED, TPT
 from dtpt.report.facts import FamilyFacts
-from dtpt.report.load import Condition, set_title
-from dtpt.report.verdict import Verdict
+from dtpt.report.load import Condition, Variant, set_title
+
+ZERO_SHOT = Variant("zero-shot")
+AVERAGED = Variant("mean-views")
+
+
+@lru_cache(maxsize=1)
+def _captions() -> dict[str, dict[str, str]]:
+    text = (files("dtpt.report") / "texts" / "captions.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def caption(section: str, key: str, **facts: object) -> str:
+    """Return a text of `texts/captions.toml`, filled with facts."""
+    return _captions()[section][key].replace("\n", " ").format(**facts)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a variant does to another's accuracy and distance between confidence and accuracy."""
+
+    variant: Variant
+    base: Variant
+    signed_gap: float  # of the variant
+    gap: Comparison  # of the distances
+    accuracy: Comparison | None
+
+    @property
+    def is_closer(self) -> bool:
+        """Whether its confidence is significantly closer to accuracy than the base's."""
+        return self.gap.better == self.variant.label
+
+    @property
+    def is_further(self) -> bool:
+        return self.gap.better == self.base.label
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the comparisons of one family mean."""
+
+    facts: FamilyFacts
+
+    @property
+    def decision(self) -> str:
+        """`nothing compared`, `nothing significant` or `significant`."""
+        if not self.facts.comparisons:
+            return "nothing compared"
+        return "significant" if self.facts.is_decided else "nothing significant"
+
+    @property
+    def direction(self) -> str:
+        """`over` or `under` if the untuned model is significantly so, else empty."""
+        gap = self.facts.values[ZERO_SHOT.label]["signed_gap"]
+        if gap.low is None or gap.high is None:
+            return ""
+        return "over" if gap.low > 0 else "under" if gap.high < 0 else ""
+
+    @property
+    def visible(self) -> tuple[float, float] | None:
+        """Least and largest accuracy difference that would be significant."""
+        comparisons = self.facts.comparisons
+        widths = [(c.high - c.low) / 2 for c in comparisons if c.metric == "accuracy"]
+        return (min(widths), max(widths)) if widths else None
+
+    def effect(self, variant: Variant, base: Variant = TPT) -> Effect | None:
+        """Return what a variant does to a base; None where they were not compared."""
+        gap = self.facts.difference(variant, base, metric="absolute_gap")
+        if gap is None:
+            return None
+        accuracy = self.facts.difference(variant, base, metric="accuracy")
+        return Effect(variant, base, self.facts.value(variant, "signed_gap"), gap, accuracy)
+
+    @property
+    def tuning(self) -> Effect | None:
+        """What TPT does to the untuned model."""
+        return self.effect(TPT, ZERO_SHOT)
+
+    @property
+    def averaged(self) -> Effect | None:
+        return self.effect(AVERAGED)
+
+    @property
+    def tempered(self) -> Effect | None:
+        return self.effect(TEMPERED)
+
+    @cached_property
+    def _effects(self) -> list[Effect]:
+        """What further methods do to TPT, each at one λ."""
+        others = [v for v in self.facts.shown if v not in (ZERO_SHOT, TPT, AVERAGED, TEMPERED)]
+        return [effect for variant in others if (effect := self.effect(variant))]
+
+    @property
+    def repairs(self) -> list[Effect]:
+        """Those of the paper's methods."""
+        return [e for e in self._effects if e.variant.method in PAPER_METHODS]
+
+    @property
+    def others(self) -> list[Effect]:
+        return [e for e in self._effects if e.variant.method not in PAPER_METHODS]
 
 
 @dataclass(frozen=True)
@@ -37,41 +142,45 @@ def verdict_paragraphs(
     )
 
 
-def _single_methods(condition: Condition) -> list[Paragraph]:
+def _single_methods(condition: Condition) -> Iterator[Paragraph]:
     """Describe the calibration of every finished cell of the first seed."""
-    found = []
     for (name, variant, seed), cell in condition.cells.items():
         if seed == condition.seeds[0] and condition.finished(name, variant):
             size = condition.size_text([name], answered=cell.effective)
             where = f"{set_title(name)}, {size}, {variant.title}"
-            found.append(Paragraph(where, (calibration_verdict(cell.predictions),)))
-    return found
+            yield Paragraph(where, (calibration_verdict(cell.predictions),))
 
 
 def family_paragraph(facts: FamilyFacts) -> Paragraph:
     """Describe what tuning does to accuracy and confidence, and what corrects it."""
-    text = _templates().get_template("verdict.txt").render(v=Verdict(facts), f=facts)
+    text = _sentences().get_template("verdict.txt").render(v=Verdict(facts), f=facts)
     sentences = tuple(line for line in text.splitlines() if line.strip())
     return Paragraph(f"{facts.title}, {facts.size}", sentences)
 
 
-@lru_cache(maxsize=1)
-def _templates() -> Environment:
-    made = Environment(  # noqa: S701 - plain text; the page escapes it
-        loader=PackageLoader("dtpt.report", "texts"),
+def template_environment(package: str, folder: str, **options: Any) -> Environment:
+    """Return Jinja for the templates in a folder of a package; `options` decide the escaping."""
+    return Environment(  # noqa: S701 - see the callers
+        loader=PackageLoader(package, folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        **options,
     )
-    made.filters |= {
+
+
+@lru_cache(maxsize=1)
+def _sentences() -> Environment:
+    made = template_environment("dtpt.report", "texts")  # plain text; the page escapes it
+    filters: dict[str, Callable[..., str]] = {
         "count": lambda number: f"{number:,}",
         "interval": _interval,
         "listed": lambda words: " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))),
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "points": _points,
-        "round1": lambda number: f"{number:.1f}",
         "span": _span,
     }
+    made.filters |= filters
     return made
 
 
@@ -79,25 +188,13 @@ def _points(fraction: float) -> str:
     return f"{100 * abs(fraction):.1f} points"
 
 
-def _interval(one: Comparison) -> str:
+def _interval(difference: Comparison) -> str:
     """Write the interval of the size of a difference."""
-    sign = 100 if one.estimate > 0 else -100
-    low, high = sorted((sign * one.low, sign * one.high))
+    sign = 100 if difference.estimate > 0 else -100
+    low, high = sorted((sign * difference.low, sign * difference.high))
     return f"[{low:.1f}, {high:.1f}]"
 
 
 def _span(ends: tuple[float, float]) -> str:
     least, most = f"{100 * ends[0]:.1f}", _points(ends[1])
     return most if most.startswith(f"{least} ") else f"{least} to {most}"
-
-
-@lru_cache(maxsize=1)
-def _captions() -> dict[str, dict[str, str]]:
-    text = (files("dtpt.report") / "texts" / "captions.toml").read_text("utf-8")
-    content: dict[str, dict[str, str]] = tomllib.loads(text)
-    return content
-
-
-def caption(section: str, key: str, **facts: object) -> str:
-    """Return a text of `texts/captions.toml`, filled with facts."""
-    return _captions()[section][key].replace("\n", " ").format(**facts)

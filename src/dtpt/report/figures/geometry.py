@@ -52,8 +52,8 @@ def dimension_profile(
     return figure, (axes[0], axes[1])
 
 
-def _profile(axes: Axes, found: ModalityAnalysis, *, name: str, mark: str, colour: str) -> None:
-    profile, dominant = found.profile, found.dominant
+def _profile(axes: Axes, side: ModalityAnalysis, *, name: str, mark: str, colour: str) -> None:
+    profile, dominant = side.profile, side.dominant
     index = np.arange(len(profile.mean))
     axes.fill_between(
         index, profile.low, profile.high, color=colour, alpha=0.3, linewidth=0, label="5 to 95 %"
@@ -61,18 +61,15 @@ def _profile(axes: Axes, found: ModalityAnalysis, *, name: str, mark: str, colou
     axes.plot(index, profile.mean, color=colour, linewidth=0.9, label="mean")
     is_right = dominant.index > len(index) / 2
     text = f"{mark} {dominant.index}: {dominant.mean:+.2f}".replace("-", "−")
-    at, offset = (dominant.index, dominant.mean), (-8, 0) if is_right else (8, 0)
-    style: Style = {
-        "ha": "right" if is_right else "left",
-        "va": "center",
-        "fontsize": 8,
-        "color": INK,
-    }
-    axes.annotate(text, at, xytext=offset, textcoords="offset points", **style)
+    at, (align, shift) = (dominant.index, dominant.mean), ("left", 8)
+    if is_right:
+        align, shift = "right", -8
+    style: Style = {"ha": align, "va": "center", "fontsize": 8, "color": INK}
+    axes.annotate(text, at, xytext=(shift, 0), textcoords="offset points", **style)
     axes.plot(*at, marker="o", markersize=4, color=INK, linestyle="none")
     axes.set(xlim=(-1, len(index)), ylabel=f"{name} feature value")
     tidy(axes)
-    add_legend(axes, loc="upper right" if dominant.index < len(index) / 2 else "upper left")
+    add_legend(axes, loc="upper left" if is_right else "upper right")
 
 
 def sensitivity_bars(
@@ -110,25 +107,18 @@ def dispersion_figure(scatter: DispersionScatter) -> tuple[Figure, Axes]:
         marks: Style = {"markersize": 5.5, "markerfacecolor": "none", "markeredgewidth": 1.3}
         axes.plot(x, y, **looks[name, None].marks, **marks, label=method_title(name))
     axes.set(xlabel="average text feature dispersion (ATFD)", ylabel="ECE (%)")
-    axes.set_title(_correlation_text(scatter))
+    values = (scatter.pearson, scatter.spearman, scatter.pearson_within)
+    named = zip(("Pearson", "Spearman", "within sets"), values, strict=True)
+    words = (f"{name} {value:+.2f}" for name, value in named if value is not None)
+    axes.set_title(", ".join(words).replace("-", "−"))
     tidy(axes, grid="both")
     add_legend_beside(figure, axes)
     return figure, axes
 
 
-def _correlation_text(scatter: DispersionScatter) -> str:
-    values = {
-        "Pearson": scatter.pearson,
-        "Spearman": scatter.spearman,
-        "within sets": scatter.pearson_within,
-    }
-    parts = (f"{name} {value:+.2f}" for name, value in values.items() if value is not None)
-    return ", ".join(parts).replace("-", "−")
-
-
 def movement_split(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     """Draw, per method that moves anything, the parts of the squared movement as stacked bars."""
-    moving = [method for method in methods if method.every_class.squared_length > 0]
+    moving = _moving(methods)
     figure = new_figure(5.4, 0.42 * max(len(moving), 1) + 1.3, left=1.45, top=0.5)
     axes = figure.subplots()
     rows = np.arange(len(moving))
@@ -146,6 +136,10 @@ def movement_split(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def _moving(methods: Sequence[MethodGeometry]) -> list[MethodGeometry]:
+    return [method for method in methods if method.every_class.squared_length > 0]
+
+
 def movement_drawing(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     """Draw the arc between text and image features and where each method moves the text.
 
@@ -155,47 +149,39 @@ def movement_drawing(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     figure = new_figure(4.8, 4.0, left=0.2)
     axes = figure.subplots()
     angle = float(np.mean([method.angle for method in methods]))
-    text = math.pi / 2 + angle / 2
-    arc = np.linspace(text + 0.35, text - angle - 0.35, 100)
+    start = math.pi / 2 + angle / 2  # where the text lies on the arc
+    arc = np.linspace(start + 0.35, start - angle - 0.35, 100)
     axes.plot(np.cos(arc), np.sin(arc), color=RULE, linewidth=1.2)
-    _draw_feature(axes, text, name="text", marker="o")
-    _draw_feature(axes, text - angle, name="image", marker="s")
+    for name, at, marker in (("text", start, "o"), ("image", start - angle, "s")):
+        x, y = math.cos(at), math.sin(at)
+        axes.plot([0, x], [0, y], color=RULE, linewidth=0.8)
+        axes.plot(x, y, marker=marker, color=INK, markersize=6, linestyle="none")
+        style: Style = {"textcoords": "offset points", "ha": "center", "color": INK}
+        axes.annotate(name, (x, y), xytext=(0, 9), **style)
     factor = _enlargement(methods)
-    _draw_movements(axes, methods, text=text, factor=factor)
+    _draw_movements(axes, _moving(methods), start=start, factor=factor)
     axes.plot(0, 0, marker="+", color=INK, markersize=8, linestyle="none")
     axes.set(aspect="equal", xticks=[], yticks=[])
     axes.set_xlabel(f"mean angle {math.degrees(angle):.0f}°, movement enlarged {factor:.3g} times")
     tidy(axes, grid="none")
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.margins(0.12)
     add_legend(axes, loc="lower right")
     return figure, axes
 
 
-def _draw_feature(axes: Axes, angle: float, *, name: str, marker: str) -> None:
-    x, y = math.cos(angle), math.sin(angle)
-    axes.plot([0, x], [0, y], color=RULE, linewidth=0.8)
-    axes.plot(x, y, marker=marker, color=INK, markersize=6, linestyle="none")
-    axes.annotate(name, (x, y), xytext=(0, 9), textcoords="offset points", ha="center", color=INK)
-
-
 def _draw_movements(
-    axes: Axes, methods: Sequence[MethodGeometry], *, text: float, factor: float
+    axes: Axes, methods: Sequence[MethodGeometry], *, start: float, factor: float
 ) -> None:
-    """Draw where each method moves the text feature, which lies at the angle `text`."""
-    start = np.array([math.cos(text), math.sin(text)])
-    along = np.array([math.sin(text), -math.cos(text)])  # unit tangent toward the image
+    """Draw where each method moves the text feature, which lies at the angle `start`."""
+    text = np.array([math.cos(start), math.sin(start)])
+    along = np.array([math.sin(start), -math.cos(start)])  # unit tangent toward the image
     looks = looks_for(_look_key(method.label) for method in methods)
     for method in methods:
         movement = method.every_class
-        if movement.squared_length == 0:
-            continue
-        end = start + factor * (movement.tangent * along + movement.normal * start)
-        look = looks[_look_key(method.label)].line
-        label = method_title(method.label)
-        path = [start[0], end[0]], [start[1], end[1]]
-        axes.plot(*path, **look, markevery=[1], markersize=6, label=label)
+        end = text + factor * (movement.tangent * along + movement.normal * text)
+        style = looks[_look_key(method.label)].line | {"markevery": [1], "markersize": 6}
+        axes.plot(*zip(text, end, strict=True), **style, label=method_title(method.label))
 
 
 def _look_key(label: str) -> LookKey:
@@ -205,9 +191,8 @@ def _look_key(label: str) -> LookKey:
 
 def _enlargement(methods: Sequence[MethodGeometry]) -> float:
     """Choose a factor of one digit that makes the longest drawn movement about a third of R."""
-    longest = max(
-        (math.hypot(m.every_class.tangent, m.every_class.normal) for m in methods), default=0.0
-    )
+    lengths = (math.hypot(m.every_class.tangent, m.every_class.normal) for m in methods)
+    longest = max(lengths, default=0.0)
     if longest == 0:
         return 1.0
     wanted = 0.35 / longest
@@ -241,8 +226,7 @@ def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[Ca
         words = f"Largest sensitivities in nats: {top}."
         bars, _ = sensitivity_bars(chart, text=text.index, image=image.index)
         yield made("sensitivity", bars, key=f"{key}-sensitivity-{chart.masked}", alternative=words)
-    moving = [method for method in entry.geometry if method.every_class.squared_length > 0]
-    if moving:
+    if moving := _moving(entry.geometry):
         words = _movement_words(moving)
         split, _ = movement_split(entry.geometry)
         yield made("movement", split, key=f"{key}-movement", alternative=words)
@@ -251,10 +235,9 @@ def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[Ca
 
 
 def _movement_words(methods: Sequence[MethodGeometry]) -> str:
-    parts = (
-        f"{method_title(m.label)}: tangent {100 * m.every_class.tangent_fraction:.1f} %, "
-        f"normal {100 * m.every_class.normal_fraction:.1f} %, binormal "
-        f"{100 * m.every_class.binormal_fraction:.1f} %"
-        for m in methods
-    )
-    return f"{'; '.join(parts)}."
+    texts = []
+    for method in methods:
+        fractions = ((name, getattr(method.every_class, f"{name}_fraction")) for name, *_ in _PARTS)
+        words = ", ".join(f"{name} {100 * value:.1f} %" for name, value in fractions)
+        texts.append(f"{method_title(method.label)}: {words}")
+    return f"{'; '.join(texts)}."

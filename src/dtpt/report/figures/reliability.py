@@ -1,4 +1,4 @@
-"""Reliability diagrams, confidence before and after tuning, risk against coverage."""
+"""Figures of runs: reliability, confidence before and after tuning, risk, accuracy and ECE."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dtpt.analysis.scores import efficient
+from dtpt.data import family_title
+from dtpt.methods import lambda_text, method_title
 from dtpt.metrics import (
     CalibratedBand,
     ReliabilityBins,
@@ -18,7 +21,7 @@ from dtpt.metrics import (
     risk_coverage_curve,
 )
 from dtpt.report.derived import shown_variants
-from dtpt.report.facts import FamilyFacts, pooled_methods
+from dtpt.report.facts import MEAN, FamilyFacts, MeanFacts, pooled_methods
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
     BAR,
@@ -29,6 +32,7 @@ from dtpt.report.figures.style import (
     LookKey,
     Style,
     add_legend,
+    add_legend_beside,
     looks_for,
     new_figure,
     tidy,
@@ -41,11 +45,14 @@ MOST_POOLED_PANELS = 8
 MOST_PANELS = 6  # diagrams of one data set side by side
 CURVE_POINTS = 200  # drawn per curve; more cannot be seen and only make files large
 MARKS = 250  # drawn per panel, evenly spaced in the input; the caption gives the number of all
+HALVES = ([0, 0.5, 1], ["0", "0.5", "1"])  # ticks
 
 AxesPair = tuple[Axes, Axes]
 FloatArray = npt.NDArray[np.float64]
 Shift = tuple[str, FloatArray, FloatArray, npt.NDArray[np.bool_]]
 """Heading, confidence before and after tuning, whether the prediction after is right."""
+TradeOff = tuple[LookKey, float, float]
+"""Method and λ, accuracy, ECE."""
 Cells = Mapping[Variant, CellRows]
 Facts = Mapping[str, Any]
 """Data set, size and topic: what the figures of one set share."""
@@ -65,21 +72,22 @@ def reliability_diagram(
         >>> len(axes)
         2
     """
-    figure = new_figure(4.2, 5.0)
-    upper, lower = figure.subplots(
-        2, 1, sharex=True, height_ratios=[3, 1], gridspec_kw={"hspace": 0.1}
-    )
-    _draw_pair(upper, lower, bins=bins, title=title, band=band)
-    add_legend(upper, loc="upper left")
-    add_legend(lower)
-    return figure, (upper, lower)
+    bands = [] if band is None else [band]
+    figure, (pair,) = reliability_row([(title, bins)], bands=bands, size=(3.9, 5.0))
+    pair[1].set_ylabel(f"fraction of {int(bins.count.sum()):,}")
+    add_legend(pair[1])
+    return figure, pair
 
 
 def reliability_row(
-    panels: Sequence[tuple[str, ReliabilityBins]], *, bands: Sequence[CalibratedBand] = ()
+    panels: Sequence[tuple[str, ReliabilityBins]],
+    *,
+    bands: Sequence[CalibratedBand] = (),
+    size: tuple[float, float] = (2.05, 3.6),
 ) -> tuple[Figure, list[AxesPair]]:
     """Draw the diagrams of several methods side by side on common axes, each under its heading."""
-    figure = new_figure(max(2.05 * len(panels) + 0.3, 2.6), 3.6)
+    width, height = size
+    figure = new_figure(max(width * len(panels) + 0.3, 2.6), height)
     grid = figure.subplots(
         2,
         len(panels),
@@ -89,26 +97,19 @@ def reliability_row(
         squeeze=False,
         gridspec_kw={"wspace": 0.1, "hspace": 0.12},
     )
-    pairs = [(grid[0, column], grid[1, column]) for column in range(len(panels))]
-    for column, ((heading, bins), (upper, lower)) in enumerate(zip(panels, pairs, strict=True)):
-        band = bands[column] if bands else None
-        _draw_pair(upper, lower, bins=bins, title=heading, band=band)
-        upper.set_ylabel("" if column else "accuracy")
-        lower.set_ylabel("" if column else "fraction")
+    pairs: list[AxesPair] = list(zip(*grid, strict=True))
+    for (heading, bins), (upper, lower) in zip(panels, pairs, strict=True):
+        _draw_accuracy(upper, bins)
+        _draw_histogram(lower, bins)
+        upper.set_title(heading)
+        tidy(upper)
+        tidy(lower)
+    for (_, bins), band, (upper, _) in zip(panels, bands, pairs, strict=False):
+        _draw_band(upper, bins, band=band)
+    pairs[0][0].set_ylabel("accuracy")
+    pairs[0][1].set_ylabel("fraction")
     add_legend(pairs[0][0], loc="upper left")
     return figure, pairs
-
-
-def _draw_pair(
-    upper: Axes, lower: Axes, *, bins: ReliabilityBins, title: str, band: CalibratedBand | None
-) -> None:
-    _draw_accuracy(upper, bins)
-    _draw_histogram(lower, bins)
-    upper.set_title(title)
-    for axes in (upper, lower):
-        tidy(axes)
-    if band is not None:
-        _draw_band(upper, bins, band=band)
 
 
 def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
@@ -116,16 +117,12 @@ def _draw_accuracy(axes: Axes, bins: ReliabilityBins) -> None:
     left, width = bins.edges[:-1][used], np.diff(bins.edges)[used]
     accuracy, gap = bins.accuracy[used], (bins.mean_confidence - bins.accuracy)[used]
     axes.bar(left, accuracy, width, **BAR, facecolor=BLUE, label="accuracy")
-    hatched: Style = BAR | {
-        "edgecolor": ORANGE,
-        "hatch": "////",
-        "linestyle": "--",
-        "linewidth": 0.8,
-    }
-    axes.bar(left, gap, width, bottom=accuracy, **hatched, facecolor="none", label="gap")
+    hatched: Style = BAR | {"edgecolor": ORANGE, "linestyle": "--", "linewidth": 0.8}
+    hatched |= {"facecolor": "none", "hatch": "////"}
+    axes.bar(left, gap, width, bottom=accuracy, **hatched, label="gap")
     axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0, label="perfect")
-    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set_xticks(*HALVES)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
 
 
@@ -134,24 +131,19 @@ def _draw_band(axes: Axes, bins: ReliabilityBins, *, band: CalibratedBand) -> No
     used = bins.count > 0
     centre = (bins.edges[:-1] + bins.edges[1:])[used] / 2
     low, high = band.low[used], band.high[used]
-    style: Style = {
-        "fmt": "none",
-        "ecolor": INK,
-        "elinewidth": 1.0,
-        "capsize": 2.0,
-        "label": "by chance",
-    }
-    axes.errorbar(centre, (low + high) / 2, yerr=(high - low) / 2, **style)
+    style: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.0}
+    axes.errorbar(centre, (low + high) / 2, yerr=(high - low) / 2, **style, label="by chance")
 
 
 def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
-    total = int(bins.count.sum())
-    axes.bar(bins.edges[:-1], bins.count / total, np.diff(bins.edges), **BAR, color=GREY, alpha=0.6)
-    mean_confidence = float(np.nansum(bins.count * np.nan_to_num(bins.mean_confidence)) / total)
-    accuracy = float(np.nansum(bins.count * np.nan_to_num(bins.accuracy)) / total)
-    axes.axvline(mean_confidence, color=ORANGE, linestyle="--", label="mean confidence")
+    used, fraction = bins.count > 0, bins.count / bins.count.sum()
+    axes.bar(bins.edges[:-1], fraction, np.diff(bins.edges), **BAR, color=GREY, alpha=0.6)
+    confidence, accuracy = (
+        float(fraction[used] @ values[used]) for values in (bins.mean_confidence, bins.accuracy)
+    )
+    axes.axvline(confidence, color=ORANGE, linestyle="--", label="mean confidence")
     axes.axvline(accuracy, color=BLUE, linestyle="-", label="accuracy")
-    axes.set(xlabel="confidence", ylabel=f"fraction of {total:,}")
+    axes.set_xlabel("confidence")
     axes.yaxis.set_major_locator(MaxNLocator(2))
 
 
@@ -162,8 +154,18 @@ def confidence_shift(panels: Sequence[Shift]) -> tuple[Figure, list[Axes]]:
         1, len(panels), sharex=True, sharey=True, squeeze=False, gridspec_kw={"wspace": 0.12}
     )[0]
     for axes, (heading, before, after, correct) in zip(row, panels, strict=True):
-        chosen = np.unique(np.linspace(0, len(before) - 1, MARKS).astype(int))
-        _scatter(axes, before=before[chosen], after=after[chosen], correct=correct[chosen])
+        axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0)
+        drawn = np.unique(np.linspace(0, len(before) - 1, MARKS).astype(int))
+        for mask, colour, marker, label in (
+            (correct[drawn], BLUE, "o", "right"),
+            (~correct[drawn], ORANGE, "x", "wrong"),
+        ):
+            look: Style = {"color": colour, "marker": marker, "markerfacecolor": "none"}
+            look |= {"linestyle": "none", "markersize": 2.6, "markeredgewidth": 0.7}
+            axes.plot(before[drawn][mask], after[drawn][mask], **look, label=label)
+        axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+        axes.set_xticks(*HALVES)
+        axes.set_yticks(*HALVES)
         change = f"{100 * float((after - before).mean()):+.1f}".replace("-", "−")
         axes.set_title(f"{heading}\nmean change {change} points")
         tidy(axes, grid="both")
@@ -171,22 +173,6 @@ def confidence_shift(panels: Sequence[Shift]) -> tuple[Figure, list[Axes]]:
     add_legend(row[0], loc="upper left")
     figure.supxlabel("confidence of the untuned prompt", fontsize=9, color=INK)
     return figure, list(row)
-
-
-def _scatter(
-    axes: Axes, *, before: FloatArray, after: FloatArray, correct: npt.NDArray[np.bool_]
-) -> None:
-    axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.0)
-    style: Style = {"linestyle": "none", "markersize": 2.6, "markeredgewidth": 0.7}
-    for mask, colour, mark, text in (
-        (correct, BLUE, "o", "right"),
-        (~correct, ORANGE, "x", "wrong"),
-    ):
-        look: Style = {"color": colour, "marker": mark, "markerfacecolor": "none", "label": text}
-        axes.plot(before[mask], after[mask], **style, **look)
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 def risk_coverage_figure(
@@ -206,6 +192,57 @@ def risk_coverage_figure(
     tidy(axes, grid="both")
     add_legend(axes)
     return figure, axes
+
+
+def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figure, Axes]:
+    """Draw accuracy (x, %) against ECE (y, %); lower right is better.
+
+    The points of a method are joined in the order of λ and grow with it. A point that no other
+    beats in both is filled and ringed, the others are hollow.
+    """
+    figure = new_figure(4.8, 3.7)
+    axes = figure.subplots()
+    keys, accuracies, eces = zip(*points, strict=True)
+    is_best = dict(zip(keys, efficient(accuracies, eces), strict=True))
+    for (method, _), look in looks_for((method, None) for method, _ in keys).items():
+        curve = sorted((p for p in points if p[0][0] == method), key=lambda p: p[0][1] or 0.0)
+        x, y = [100 * p[1] for p in curve], [100 * p[2] for p in curve]
+        axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=1.1)
+        for index, (key, _, _) in enumerate(curve):
+            fill, rim = (look.colour, INK) if is_best[key] else ("none", look.colour)
+            mark: Style = look.marks | {"markerfacecolor": fill, "markeredgecolor": rim}
+            mark["markersize"] = 5 + 5 * index / max(len(curve) - 1, 1)
+            axes.plot(x[index], y[index], **mark, label="" if index else method_title(method))
+            is_end = len(curve) > 1 and index in (0, len(curve) - 1)
+            if is_end and key[1] is not None:
+                style: Style = {"xytext": (5, 5), "fontsize": 7, "color": INK}
+                style["textcoords"] = "offset points"
+                axes.annotate(f"λ={lambda_text(key[1])}", (x[index], y[index]), **style)
+    axes.set(xlabel="accuracy (%) → better", ylabel="ECE (%) ↓ better", title=title)
+    tidy(axes, grid="both")
+    add_legend_beside(figure, axes)
+    return figure, axes
+
+
+def pareto_overview(means: MeanFacts, *, prefix: str) -> Iterator[CaptionedFigure]:
+    """Yield accuracy against ECE of all methods of a family; nothing for fewer than two."""
+    points, words = [], []
+    for variant in means.variants:
+        accuracy, ece = (means.numbers[variant, m, MEAN].value for m in ("accuracy", "ece"))
+        # a chosen λ lies among the others
+        if variant.derived != "chosen" and accuracy is not None and ece is not None:
+            points.append((variant.look, accuracy, ece))
+            words.append(f"{variant.title} {100 * accuracy:.1f} % and {100 * ece:.1f} %")
+    if len(points) > 1:
+        family = family_title(means.family).lower()
+        yield captioned(
+            "pareto",
+            pareto_figure(points, title=caption("pareto", "title", family=family))[0],
+            key=f"{prefix}pareto-{means.family}",
+            alternative=f"Accuracy and ECE: {'; '.join(words)}.",
+            family=family,
+            size=means.condition.size_text(means.sets),
+        )
 
 
 def pooled_reliability(

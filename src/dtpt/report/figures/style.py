@@ -5,7 +5,7 @@ differ in lightness too. A page replaces `INK` and `RULE` by its own colours.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -75,27 +75,24 @@ def looks_for(variants: Iterable[LookKey]) -> dict[LookKey, Series]:
     groups: dict[str, list[LookKey]] = {}
     for variant in wanted:
         groups.setdefault(parse_label(variant[0]).base, []).append(variant)
-    unknown = [stem for stem in groups if not method_look(stem).colour]
-    own = {stem: _own_look(stem, unknown) for stem in groups}
-    taken = {look.marker for look in own.values()}
+    further = itertools.cycle(_FURTHER)
+    bases = {base: _base_look(base) or next(further) for base in groups}
+    taken = {look.marker for look in bases.values()}
     free = [marker for marker in _MARKERS if marker not in taken]
     spare = itertools.cycle(free or _MARKERS)  # many methods take all of them
     looks = {}
-    for stem, members in groups.items():
+    for base, members in groups.items():
         first, *others = sorted(members, key=lambda v: (v[0], v[1] or 0.0))
-        looks[first] = own[stem]
+        looks[first] = bases[base]
         for other, shade in zip(others, itertools.cycle(_SHADES), strict=False):
-            colour = _shaded(own[stem].colour, shade)
-            looks[other] = replace(own[stem], colour=colour, marker=next(spare))
+            colour = _shaded(bases[base].colour, shade)
+            looks[other] = replace(bases[base], colour=colour, marker=next(spare))
     return {variant: looks[variant] for variant in wanted}
 
 
-def _own_look(stem: str, unknown: Sequence[str]) -> Series:
-    """Return the look of a method; those that bring no colour share the spare ones."""
-    look = method_look(stem)
-    if not look.colour:
-        return _FURTHER[unknown.index(stem) % len(_FURTHER)]
-    return Series(look.colour, look.marker or "o", look.dash, look.hatch)
+def _base_look(base: str) -> Series | None:
+    look = method_look(base)
+    return Series(look.colour, look.marker or "o", look.dash, look.hatch) if look.colour else None
 
 
 def _shaded(colour: str, shade: float) -> str:
@@ -127,20 +124,15 @@ def new_figure(
 def tidy(axes: Axes, *, grid: str = "y") -> None:
     """Take away what carries no information; draw faint rules along one or both axes."""
     axes.set_facecolor("none")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(INK)
-        axes.spines[side].set_linewidth(0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=INK, linewidth=0.8)
     axes.tick_params(colors=INK, labelsize=8, width=0.8, length=3)
-    axes.xaxis.label.set(color=INK, fontsize=9)
-    axes.yaxis.label.set(color=INK, fontsize=9)
     axes.title.set(color=INK, fontsize=10)
     axes.set_axisbelow(True)
-    if grid in ("x", "both"):
-        axes.xaxis.grid(True, color=RULE, linewidth=0.6)
-    if grid in ("y", "both"):
-        axes.yaxis.grid(True, color=RULE, linewidth=0.6)
+    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        axis.label.set(color=INK, fontsize=9)
+        if grid in (name, "both"):
+            axis.grid(True, color=RULE, linewidth=0.6)
 
 
 def add_legend(axes: Axes, *, loc: Corner = "best") -> None:

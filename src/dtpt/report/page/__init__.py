@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from dtpt.analysis.tables import analysis_tables
@@ -21,6 +21,7 @@ from dtpt.metrics import metrics_with
 from dtpt.report.compose import Report
 from dtpt.report.figures import CaptionedFigure, inline_svg, svg_size
 from dtpt.report.load import Condition, Loaded, set_title
+from dtpt.report.words import template_environment
 from dtpt.tables import Table, escape_markdown, html, markdown, text_table
 
 LIMITS = (
@@ -82,13 +83,7 @@ class _Ready(str):
 
 
 def _environment(**options: Any) -> Environment:
-    made = Environment(  # noqa: S701 - the card is escaped by `finalize`
-        loader=PackageLoader("dtpt.report.page"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        **options,
-    )
+    made = template_environment("dtpt.report.page", "templates", **options)
     made.filters |= {
         "condition_facts": condition_facts,
         "dataset_table": dataset_table,
