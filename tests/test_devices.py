@@ -15,7 +15,7 @@ from PIL import Image
 from dtpt import Classifier
 from dtpt.analysis import analyse, to_json
 from dtpt.analysis.basis import common_bases, rotated
-from dtpt.analysis.dependence import gradient_agreement
+from dtpt.analysis.regularisers import gradient_agreement
 from dtpt.clip.config import ClipConfig, ResNetConfig, SmallResNetConfig
 from dtpt.clip.model import Clip, initialise
 from dtpt.clip.prompts import PromptSet
@@ -143,7 +143,7 @@ def test_bases_and_gradients_are_compared_there(tiny_clip, views):
             for rotation in common_bases(text, images.mean(dim=0)).values():
                 turned = rotated(model, rotation)
                 tuner = Tuner(turned, PromptSet.build(turned, NAMES))
-                found.append([pair.cosine for pair in gradient_agreement(tuner, methods)])
+                found.append([pair["cosine"] for pair in gradient_agreement(tuner, methods)])
     near, far = found[: len(found) // 2], found[len(found) // 2 :]
     np.testing.assert_allclose(far, near, atol=1e-3)
 

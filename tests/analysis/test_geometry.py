@@ -13,7 +13,6 @@ from dtpt.analysis.geometry import (
     mean_geometry,
     split_movement,
 )
-from dtpt.errors import MetricError
 
 
 def gram_schmidt(vectors):
@@ -98,11 +97,6 @@ def test_no_movement_has_no_fractions(directions):
     movement = movement_of(text, text, directions(5, seed=1))
     assert movement.squared_length == 0
     assert movement.tangent_fraction == movement.normal_fraction == movement.binormal_fraction == 0
-
-
-def test_shapes_that_do_not_fit_are_refused(directions):
-    with pytest.raises(MetricError, match="shapes"):
-        split_movement(directions(4, 5), directions(4, 5), directions(6))
 
 
 def test_state_reads_logits_and_dispersion_as_defined():

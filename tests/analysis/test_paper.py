@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from dtpt.analysis import analyse, load_analysis, save_analysis, to_json
-from dtpt.analysis.paper import kept_images, with_companions
+from dtpt.analysis.paper import kept_images, with_controls
 from dtpt.analysis.tables import analysis_tables
 from dtpt.data import load_dataset
 from dtpt.errors import ReportError, RunError
@@ -163,7 +163,7 @@ def test_several_seeds_are_refused(tiny_clip, images, tmp_path):
 
 def test_companions_are_added_once():
     methods = [resolve_method(n) for n in ("d-tpt", "d-tpt@10", "d-tpt-static", "tpt+sals")]
-    assert [method.label for method in with_companions(methods)] == [
+    assert [method.label for method in with_controls(methods)] == [
         "zero-shot",
         "d-tpt@100000",
         "d-tpt-static",

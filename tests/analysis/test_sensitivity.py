@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dtpt.analysis.sensitivity import MASKED, sensitivity
-from dtpt.errors import MetricError
+from dtpt.analysis.features import MASKED, sensitivity
 
 
 def softmax(logits):
@@ -80,10 +79,3 @@ def test_one_hot_features_have_a_finite_sensitivity():
         values = sensitivity(text, text[:1], logit_scale=100.0, masked=masked).values
         assert np.isfinite(values).all()
         assert values[0] > 1
-
-
-def test_features_that_do_not_fit_are_refused(directions):
-    with pytest.raises(MetricError, match="shapes"):
-        sensitivity(directions(3, 4), directions(3, 5), logit_scale=1.0)
-    with pytest.raises(MetricError):
-        sensitivity(directions(3, 4), torch.zeros(0, 4), logit_scale=1.0)

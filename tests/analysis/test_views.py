@@ -5,8 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from dtpt.analysis.files import save_json
-from dtpt.analysis.study import Part
+from dtpt.analysis.study import Part, save_json
 from dtpt.analysis.views import VIEWS, Setting, ViewsOptions, plan_parts, setting_of
 from dtpt.errors import RunError
 from dtpt.report.figures import svg_text

@@ -8,11 +8,15 @@ import pytest
 from handmade import dataset, write_run
 
 from dtpt.analysis import Analysis, DatasetAnalysis, save_analysis
-from dtpt.analysis.dependence import ImageDependence
-from dtpt.analysis.dominant import DimensionProfile, DominantDimension, ModalityAnalysis
-from dtpt.analysis.geometry import GeometryState, MethodGeometry, ModalityGap, Movement
+from dtpt.analysis.features import (
+    DimensionProfile,
+    DominantDimension,
+    ModalityAnalysis,
+    ModalityGap,
+    Sensitivity,
+)
+from dtpt.analysis.geometry import GeometryState, ImageDependence, MethodGeometry, Movement
 from dtpt.analysis.scores import DispersionPoint, DispersionScatter, MethodScore
-from dtpt.analysis.sensitivity import Sensitivity
 from dtpt.analysis.tables import analysis_tables
 from dtpt.metrics import reliability_bins, risk_coverage_curve
 from dtpt.report import load_runs, write_report

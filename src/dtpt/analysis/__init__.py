@@ -1,7 +1,6 @@
 """What the paper computes beside its tables, and studies that go beyond it.
 
-    paper.py        one pass over the images: dominant.py, geometry.py, sensitivity.py,
-                    dependence.py, scores.py; tables.py prints it
+    paper.py        one pass over the images: features.py, geometry.py, scores.py; tables.py
     study.py        what studies share: basis.py, controls.py, regularisers.py, views.py
 
 >>> from dtpt.analysis import load_analysis                     # doctest: +SKIP
@@ -10,7 +9,6 @@
 torch is imported when something is computed; options, records and files need none.
 """
 
-from dtpt.analysis.files import to_json
 from dtpt.analysis.paper import (
     Analysis,
     DatasetAnalysis,
@@ -18,7 +16,7 @@ from dtpt.analysis.paper import (
     load_analysis,
     save_analysis,
 )
-from dtpt.analysis.study import Study, StudyFamily, StudyRow
+from dtpt.analysis.study import Study, StudyFamily, StudyRow, to_json
 
 __all__ = [
     "Analysis",

@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from dtpt.analysis.files import make_folder
 from dtpt.analysis.images import ImageWorker, answers, prepare_pass
 from dtpt.analysis.study import (
     LEGEND,
@@ -38,6 +37,7 @@ from dtpt.analysis.study import (
     StudyFamily,
     Variant,
     fact_text,
+    make_folder,
     measure,
     origin_of,
     study_tables,

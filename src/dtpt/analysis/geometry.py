@@ -1,4 +1,4 @@
-"""Text features on the sphere: what tuning does to them (figure 5), and the modality gap.
+"""What tuning does: the movement of text features (figure 5), and how much depends on the image.
 
 For a text feature t, an image feature v and the tuned feature t' (all unit vectors) the movement
 δ = t' - t is split along an orthonormal frame, as figure 5's caption defines it:
@@ -7,25 +7,28 @@ For a text feature t, an image feature v and the tuned feature t' (all unit vect
 * tangent u = (v - (v·t) t) / ‖·‖: the geodesic from the text feature toward the image feature;
 * binormal: what is left, orthogonal to both. Only it leaves the cosine with the image unchanged.
 
+The first AdamW step from an empty state is -lr · g / (|g| + ε) per coordinate: only the signs of
+g = g_entropy + λ g_R count. g_R is the same for every image of a class list; once it wins the
+signs, every image gets the same context, and a *static* context, tuned once by the regulariser
+alone, does the same at no cost per image.
+
 No torch is imported here: tensors bring their own operations.
 """
 
 from dataclasses import astuple, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtpt.analysis.dominant import Floats
-from dtpt.errors import MetricError
+from dtpt.analysis.features import Floats
 from dtpt.methods.c_tpt import dispersion
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SUMS = 1 + 2 * 6 + 3 * 7  # length of `geometry_sums`
 SMALLEST_NORM = 1e-12
-GAP_PARTS = 10  # dimensions that are named
+ALMOST_ALL = 0.95
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,6 @@ def split_movement(before: "Tensor", after: "Tensor", image: "Tensor") -> "Tenso
     Returns (3, C): signed tangent and normal lengths, binormal length. Where the image feature is
     parallel to a text feature there is no tangent direction; all sideways movement is binormal.
     """
-    if before.shape != after.shape or before.ndim != 2 or image.shape != before.shape[1:]:
-        shapes = f"{tuple(before.shape)}, {tuple(after.shape)} and {tuple(image.shape)}"
-        raise MetricError(f"Features of shapes {shapes} do not fit.")
     start, end, target = (x.cpu().double() for x in (before, after, image))  # MPS has no float64
     normal = start / start.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)  # (C, D)
     toward = target - (normal @ target)[:, None] * normal  # (C, D)
@@ -148,37 +148,47 @@ def _movement(sums: Floats) -> Movement:
 
 
 @dataclass(frozen=True)
-class GapPart:
-    """What one dimension adds to the gap between the centroids."""
+class ImageDependence:
+    """How much of a method's first step depends on the image at all; all numbers are fractions."""
 
-    dimension: int
-    difference: float  # text centroid minus image centroid
-    fraction: float  # of the squared distance between the centroids
-
-
-@dataclass(frozen=True)
-class ModalityGap:
-    """How far text and image features are apart."""
-
-    distance: float  # between the centroids (means of unit vectors, not normalised again)
-    cosine: float  # between the centroids
-    matched_cosine: float  # mean over images and the text of their true class
-    all_pairs_cosine: float  # mean over every image and every class
-    parts: tuple[GapPart, ...]  # the dimensions with the largest fractions, largest first
+    label: str  # name and λ: `d-tpt@100000`
+    same_sign_all: float  # of coordinates that step in the same direction for every image
+    same_sign_most: float  # the same for at least 95 % of the images
+    regulariser_agreement: float | None  # of (image, coordinate) pairs with the regulariser's sign
+    static: str | None = None  # label of its static variant; None without regulariser
+    same_prediction: float | None = None  # of images on which both predict the same class
 
 
-def modality_gap(text: Floats, image: Floats, *, matched_cosine: float) -> ModalityGap:
-    """Measure the gap from the (D,) centroids of text and image features."""
-    difference = text - image
-    squared = float(difference @ difference)
-    fractions = difference**2 / squared if squared > 0 else np.zeros_like(difference)
-    product = float(text @ image)  # the mean cosine over all pairs of unit vectors
-    norms = float(np.linalg.norm(text) * np.linalg.norm(image))
-    largest = np.argsort(-fractions, kind="stable")[:GAP_PARTS].tolist()
-    return ModalityGap(
-        distance=squared**0.5,
-        cosine=product / norms if norms > 0 else 0.0,
-        matched_cosine=matched_cosine,
-        all_pairs_cosine=product,
-        parts=tuple(GapPart(i, float(difference[i]), float(fractions[i])) for i in largest),
-    )
+class SignTally:
+    """Counts, image by image, in which direction every coordinate of the context steps.
+
+    `regulariser` is its gradient (n, W); None for plain TPT.
+    """
+
+    def __init__(self, regulariser: "Tensor | None", lambda_: float = 0.0) -> None:
+        self._regulariser, self._lambda = regulariser, lambda_
+        self._images = self._agreeing = 0
+        self._up: Any = 0  # (n, W) after the first image
+        self._down: Any = 0
+
+    def add(self, entropy: "Tensor") -> None:
+        """Count the step for one image with its entropy gradient (n, W)."""
+        gradient = entropy
+        if self._regulariser is not None and self._lambda:
+            gradient = entropy + self._lambda * self._regulariser
+        signs = gradient.sign()
+        self._images += 1
+        self._up = self._up + (signs > 0).long()
+        self._down = self._down + (signs < 0).long()
+        if self._regulariser is not None:
+            self._agreeing += int((signs == self._regulariser.sign()).sum())
+
+    def result(self, label: str) -> ImageDependence:
+        majority = self._up.maximum(self._down).cpu().double() / self._images
+        agreement = self._agreeing / (self._images * majority.numel())
+        return ImageDependence(
+            label,
+            same_sign_all=float((majority == 1).double().mean()),
+            same_sign_most=float((majority >= ALMOST_ALL).double().mean()),
+            regulariser_agreement=None if self._regulariser is None else agreement,
+        )

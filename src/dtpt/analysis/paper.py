@@ -9,20 +9,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dtpt.analysis.dependence import ImageDependence, SignTally
-from dtpt.analysis.dominant import Floats, ModalityAnalysis, RunningProfile
-from dtpt.analysis.files import save_json
-from dtpt.analysis.geometry import (
-    SUMS,
-    MethodGeometry,
+from dtpt.analysis.features import (
+    MASKED,
+    Floats,
+    ModalityAnalysis,
     ModalityGap,
+    RunningProfile,
+    Sensitivity,
+    modality_gap,
+    sensitivity,
+)
+from dtpt.analysis.geometry import (
+    ImageDependence,
+    MethodGeometry,
+    SignTally,
     geometry_sums,
     mean_geometry,
-    modality_gap,
 )
 from dtpt.analysis.images import ImageWorker, answers, prepare_pass
 from dtpt.analysis.scores import (
@@ -34,7 +40,7 @@ from dtpt.analysis.scores import (
     efficient,
     score_method,
 )
-from dtpt.analysis.sensitivity import MASKED, Sensitivity, sensitivity
+from dtpt.analysis.study import save_json
 from dtpt.errors import ReportError, RunError, explain, os_error
 from dtpt.executors.pool import InlineExecutor
 from dtpt.methods import ResolvedMethod, parse_label, resolve_method
@@ -175,7 +181,7 @@ def analyse(
     )
 
 
-def with_companions(methods: Sequence[ResolvedMethod]) -> list[ResolvedMethod]:
+def with_controls(methods: Sequence[ResolvedMethod]) -> list[ResolvedMethod]:
     """Add what the methods are compared with: zero-shot, static variants, no TDD, no IDD."""
     all_methods = [resolve_method("zero-shot")]
     for method in methods:
@@ -200,14 +206,14 @@ class Collector:
 
     def __init__(self, predictor: "Predictor", methods: Sequence[ResolvedMethod]) -> None:
         tuner = predictor.tuner
-        self._predictor, self._methods = predictor, with_companions(methods)
+        self._predictor, self._methods = predictor, with_controls(methods)
         self.text = tuner.initial_text_features  # (C, D)
         self._profile = RunningProfile(self.text.shape[1])
         self._matched = 0.0
         # of each image: id, label, and (class, confidence) of every method
         self._rows: list[tuple[str, int, list[tuple[int, float]]]] = []
         plain = [m for m in self._methods if not m.modifiers]  # modifiers change no tuning
-        self._geometry = {method.label: np.zeros(SUMS) for method in plain}
+        self._geometry: dict[str, Any] = {method.label: 0.0 for method in plain}
         self._signs = {}
         for method in plain:
             if method.method.tunes_on_views:

@@ -1,18 +1,23 @@
-"""One direction? The first steps of all regularisers on many class lists, without an image."""
+"""One direction? The first steps of all regularisers on many class lists, without an image.
 
-from collections.abc import Iterator
+Two regularisers whose gradients at the initial context point the same way take the same first step,
+up to their λ. On the sphere, the distance to the centroid (C-TPT), the norm of a row of the Gram
+matrix (O-TPT) and the part along the mean (aligned D-TPT) all change fastest along the great circle
+away from the mean text feature; only how much each class counts differs.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from dtpt.analysis.dependence import gradient_agreement
-from dtpt.analysis.study import Names, Origin, Study, fact_text
+from dtpt.analysis.study import Facts, Names, Origin, Study, fact_text
 from dtpt.errors import PromptError
 from dtpt.machine import package_version
-from dtpt.methods import resolve_method
+from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.options import ModelOptions
 from dtpt.runs.progress import make_reporter
 from dtpt.tables import Table, text_table
@@ -64,13 +69,29 @@ def study_regularisers(options: RegularisersOptions, *, model: "Clip | None" = N
                 left_out.append({"class_list": name, "reason": str(error)})
             else:
                 facts = {"class_list": name, "classes": len(classes)}
-                pairs += [facts | asdict(pair) for pair in gradient_agreement(tuner, methods)]
+                pairs += [facts | pair for pair in gradient_agreement(tuner, methods)]
             reporter.advance(title)
     if not pairs:
         raise PromptError(left_out[0]["reason"])
     where = (options.model, loaded.fingerprint, (), options.template)
     origin = Origin(package_version("dtpt"), *where)
     return Study("regularisers", origin, facts={"pairs": pairs, "left_out": left_out})
+
+
+def gradient_agreement(tuner: "Tuner", methods: Sequence[ResolvedMethod]) -> Iterator[Facts]:
+    """Yield the cosine of the gradients and the fraction of equal signs, pair by pair."""
+    gradients = {
+        method.method.name: tuner.regulariser_gradient(method.method).detach().cpu().double()
+        for method in methods
+    }
+    for (first, one), (second, other) in combinations(gradients.items(), 2):
+        lengths = float(one.norm() * other.norm())
+        yield {
+            "first": first,
+            "second": second,
+            "cosine": float(one.flatten() @ other.flatten()) / lengths if lengths > 0 else 0.0,
+            "same_signs": float((one.sign() == other.sign()).double().mean()),
+        }
 
 
 def class_list(name: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.analysis.dominant import Floats
+from dtpt.analysis.features import Floats
 from dtpt.methods import parse_label
 from dtpt.metrics import METRICS, Conventions, Predictions
 

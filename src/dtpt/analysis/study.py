@@ -1,13 +1,14 @@
-"""What all studies share: runs under one folder, rows pooled by family, comparisons, tables.
+"""What all studies share: runs under one folder, rows pooled by family, comparisons, files, tables.
 
 A study that asks what a setting does is a few runs that differ in this setting. They are stored as
 `dtpt eval` stores them, so that an interrupted study resumes, and image features come from the
 cache. Its result is one list of rows per family of data sets, and differences between rows.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -15,13 +16,16 @@ import numpy as np
 from pydantic import Field
 
 from dtpt.data.catalog import family_title
-from dtpt.errors import RunError
+from dtpt.errors import ReportError, RunError, os_error
+from dtpt.files import write_atomically
 from dtpt.metrics import METRICS, Comparison, Estimate, compare_table, metrics_with, pool
 from dtpt.metrics.comparison import estimates
 from dtpt.options import EvalOptions, Listed
 from dtpt.tables import Cell, Column, Row, Table, metric_column, number_text
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from dtpt.clip.model import Clip
     from dtpt.data import Dataset
     from dtpt.metrics import PooledPredictions, Predictions
@@ -271,3 +275,27 @@ def fact_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{100 * value:.3g} %" if 1e-3 <= abs(value) <= 1 or value == 0 else f"{value:.1e}"
     return "" if value is None else str(value)
+
+
+def to_json(record: "DataclassInstance") -> str:
+    """Return an analysis or a study as JSON text; a number that is not finite is an error."""
+    return json.dumps(asdict(record), allow_nan=False, ensure_ascii=False, indent=1)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a result, before the long work rather than after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = os_error(error)
+        raise ReportError(f"Cannot make {folder}: {reason}. Choose another --output.") from error
+
+
+def save_json(record: "DataclassInstance", path: Path) -> Path:
+    """Write an analysis or a study into a folder, which is made when it is missing."""
+    make_folder(path.parent)
+    try:
+        write_atomically(path, to_json(record).encode())
+    except OSError as error:
+        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
+    return path

@@ -14,12 +14,12 @@ from cyclopts import Parameter
 from dtpt.analysis import Analysis, Study, analyse, save_analysis, to_json
 from dtpt.analysis.basis import BasisOptions, basis_tables, study_basis
 from dtpt.analysis.controls import CONTROLS, ControlsOptions
-from dtpt.analysis.files import make_folder, save_json
 from dtpt.analysis.regularisers import (
     RegularisersOptions,
     regulariser_tables,
     study_regularisers,
 )
+from dtpt.analysis.study import make_folder, save_json
 from dtpt.analysis.tables import dataset_tables
 from dtpt.analysis.views import VIEWS, ViewsOptions
 from dtpt.cli.exits import resumable

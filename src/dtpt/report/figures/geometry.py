@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis import Analysis, DatasetAnalysis
-from dtpt.analysis.dominant import ModalityAnalysis
+from dtpt.analysis.features import ModalityAnalysis, Sensitivity
 from dtpt.analysis.geometry import MethodGeometry
 from dtpt.analysis.scores import DispersionScatter
-from dtpt.analysis.sensitivity import Sensitivity
 from dtpt.methods import method_title, parse_label
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
