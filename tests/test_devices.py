@@ -53,7 +53,7 @@ def views(tiny_clip):
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def images(tmp_path):
     generator = np.random.default_rng(3)
     for name in ("bird", "cat", "dog"):
         (tmp_path / name).mkdir()
@@ -84,8 +84,10 @@ def test_towers_compute_where_their_weights_are(any_clip):
         assert isinstance(model.encode_text([]), Far)
 
 
-@pytest.mark.parametrize("template", ["a photo of a {}.", "a {} in the wild", "{} seen from afar"])
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(
+    ("template", "steps"),
+    [("a photo of a {}.", 2), ("a {} in the wild", 1), ("{} seen from afar", 1)],
+)
 def test_every_method_and_modifier_tunes_there(tiny_clip, views, template, steps):
     methods = [resolve_method(name) for name in METHODS]
     methods += [resolve_method(f"tpt+{modifier}") for modifier in MODIFIERS]
@@ -99,7 +101,7 @@ def test_every_method_and_modifier_tunes_there(tiny_clip, views, template, steps
             close(found.probabilities, known.probabilities, atol=1e-4)
 
 
-def test_plain_algorithm_runs_there(tiny_clip, views):
+def test_reference_algorithm_runs_there(tiny_clip, views):
     method = resolve_method("d-tpt")
     near = algorithm_1(tiny_clip, PromptSet.build(tiny_clip, NAMES), views=views, method=method)
     with far_device() as device:
@@ -108,26 +110,26 @@ def test_plain_algorithm_runs_there(tiny_clip, views):
         close(algorithm_1(model, prompts, views=views.to(device), method=method), near, atol=1e-4)
 
 
-def test_classifier_answers_from_there(tiny_clip, pictures):
-    picture = pictures.samples[0].image.open()
-    near = Classifier(tiny_clip, NAMES, views=16).predict(picture)
+def test_classifier_answers_from_there(tiny_clip, images):
+    image = images.samples[0].image.open()
+    near = Classifier(tiny_clip, NAMES, views=16).predict(image)
     with far_device() as device:
-        far = Classifier(moved(tiny_clip, device), NAMES, views=16).predict(picture)
+        far = Classifier(moved(tiny_clip, device), NAMES, views=16).predict(image)
     np.testing.assert_allclose(far.probabilities, near.probabilities, atol=1e-4)
     assert far.label == near.label
 
 
-def test_runs_and_analyses_work_there(tiny_clip, pictures, tmp_path, monkeypatch):
+def test_runs_and_analyses_work_there(tiny_clip, images, tmp_path, monkeypatch):
     monkeypatch.setenv("DTPT_CACHE", str(tmp_path / "cache"))
     options = EvalOptions(
         model="tiny", dataset=("x",), method=("tpt", "d-tpt", "c-tpt"), views=8, quiet=True,
         output=tmp_path / "run", view_workers=0,
     )  # fmt: skip
-    near = analyse(options, model=tiny_clip, datasets=[pictures])
+    near = analyse(options, model=tiny_clip, datasets=[images])
     with far_device() as device:
         model = moved(tiny_clip, device)
-        far = analyse(options, model=model, datasets=[pictures])
-        run_options(options, model=model, datasets=[pictures]).close()
+        far = analyse(options, model=model, datasets=[images])
+        run_options(options, model=model, datasets=[images]).close()
     there, here = (dict(numbers(json.loads(to_json(found))["datasets"])) for found in (far, near))
     assert len(there) > 200
     assert there == pytest.approx(here, rel=1e-2, abs=1e-3)
@@ -137,10 +139,10 @@ def test_bases_and_gradients_are_compared_there(tiny_clip, views):
     methods = [resolve_method(name) for name in ("c-tpt", "o-tpt", "d-tpt")]
     found = []
     with far_device() as device:
-        for place in ("cpu", device):
-            model = moved(tiny_clip, place)
-            text, images = model.encode_text(NAMES), views.to(place)
-            for rotation in common_bases(text, images.mean(dim=0)).values():
+        for where in ("cpu", device):
+            model = moved(tiny_clip, where)
+            text, features = model.encode_text(NAMES), views.to(where)
+            for rotation in common_bases(text, features.mean(dim=0)).values():
                 turned = rotated(model, rotation)
                 tuner = Tuner(turned, PromptSet.build(turned, NAMES))
                 found.append([pair["cosine"] for pair in gradient_agreement(tuner, methods)])

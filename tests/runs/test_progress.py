@@ -1,4 +1,4 @@
-"""Progress: lines now and then, a bar on a terminal, silence when asked."""
+"""Progress: lines now and then, a bar on a terminal, nothing when quiet."""
 
 import io
 
@@ -38,23 +38,23 @@ def test_speed_counts_only_what_this_session_did(clock):
     assert "901/1000 images, 0.50 images/s, 3 min left" in stream.getvalue()
 
 
-def test_overlapping_stages_are_counted_apart_and_replicas_named(clock):
+def test_overlapping_stages_are_counted_apart_and_workers_named(clock):
     stream = io.StringIO()
     lines = Lines(stream)
     lines.start("a", 2, done=0)
     clock[0] += 1.0
-    lines.advance("a", replica=0)
+    lines.advance("a", worker=0)
     lines.start("b", 1, done=0)
     clock[0] += 1.0
-    lines.advance("b", replica=1)
-    lines.advance("a", replica=1)
+    lines.advance("b", worker=1)
+    lines.advance("a", worker=1)
     assert stream.getvalue().splitlines() == [
         "b: 1/1 images, 1.00 images/s",
-        "a: 2/2 images, 1.00 images/s (1 + 1 by replica)",
+        "a: 2/2 images, 1.00 images/s (1 + 1 by worker)",
     ]
 
 
-def test_quiet_tells_remarks_only_and_no_terminal_means_lines(capsys):
+def test_quiet_prints_notes_only_and_no_terminal_means_lines(capsys):
     assert isinstance(make_reporter(quiet=False), Lines)
     quiet = make_reporter(quiet=True)
     quiet.start("x", 1, done=0)

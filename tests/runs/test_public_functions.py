@@ -17,14 +17,14 @@ from dtpt.options import EvalOptions
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     draw_images(folder, per_class=3)
     return dtpt.evaluate(
         dtpt.load_dataset(f"folder:{folder}"),
         model=tiny_clip(),
         method="zero-shot,mean-views",
         views=4,
-        workers=0,
+        view_workers=0,
         output=tmp_path_factory.mktemp("run"),
         quiet=True,
     )
@@ -68,8 +68,8 @@ def test_without_pandas_the_way_around_is_named(run, monkeypatch):
 
 
 def test_methods_are_compared_from_python(run):
-    rows = dtpt.compare(run, against=["zero-shot"], resamples=100)
-    assert rows == dtpt.compare(run.path.parent, against=["zero-shot"], resamples=100)
+    rows = dtpt.compare(run, against=["zero-shot"], resamples=100).rows
+    assert rows == dtpt.compare(run.path.parent, against=["zero-shot"], resamples=100).rows
     assert {(row["first"], row["second"]) for row in rows} == {("mean-views", "zero-shot")}
     accuracy = next(row for row in rows if row["metric"] == "accuracy")
     correct = {m: run.rows(method=m).correct.mean() for m in ("zero-shot", "mean-views")}

@@ -9,26 +9,26 @@ from dtpt.runs.results import predictions_of
 
 
 def test_a_metric_added_to_the_table_is_in_the_summary_and_in_the_results(
-    run_tiny, pictures, monkeypatch
+    run_tiny, images, monkeypatch
 ):
-    share = Metric(
-        "share_of_sure",
+    fraction = Metric(
+        "fraction_sure",
         "Sure",
         higher_is_better=None,
-        meaning="Share of predictions with a confidence of at least 0.3.",
+        meaning="Fraction of predictions with a confidence of at least 0.3.",
         function=lambda p, _: float((p.confidence >= 0.3).mean()),
     )
-    monkeypatch.setitem(METRICS, share.key, share)
+    monkeypatch.setitem(METRICS, fraction.key, fraction)
     run = run_tiny(method=("tpt",), seed=(0, 1))
     (result,) = score_methods(run)
     expected = [float((run.rows_of(cell).confidence >= 0.3).mean()) for cell in run.cells]
-    assert result.mean[share.key] == pytest.approx(np.mean(expected))
+    assert result.mean[fraction.key] == pytest.approx(np.mean(expected))
     document = results_of(run).document()
-    stored = document["results"][pictures.name][result.label]
-    assert stored["mean"][share.key] == result.mean[share.key]
-    assert stored["std"][share.key] == result.std[share.key]
-    assert document["units"][share.key] == "fraction"
-    assert document["higher_is_better"][share.key] is None
+    stored = document["results"][images.name][result.label]
+    assert stored["mean"][fraction.key] == result.mean[fraction.key]
+    assert stored["std"][fraction.key] == result.std[fraction.key]
+    assert document["units"][fraction.key] == "fraction"
+    assert document["higher_is_better"][fraction.key] is None
     assert document["higher_is_better"]["accuracy"] is True
 
 
@@ -43,12 +43,13 @@ def test_brier_and_nll_come_from_the_stored_sums(run_tiny):
     )
 
 
-def test_rows_of_two_methods_can_be_compared(run_tiny, pictures):
+def test_rows_of_two_methods_can_be_compared(run_tiny, images):
     run = run_tiny(method=("zero-shot", "tpt"))
     methods = {
-        cell.label: pool({pictures.name: [predictions_of(run.rows_of(cell))]}) for cell in run.cells
+        cell.label: pool({images.name: [predictions_of(run.rows_of(cell).table)]})
+        for cell in run.cells
     }
     pairs = [("tpt", "zero-shot")]
-    found = compare_table(methods, pairs, generator=np.random.default_rng(0), resamples=50)
-    assert {c.n for c in found} == {30}
-    assert "nll" in {c.metric for c in found}
+    comparisons = compare_table(methods, pairs, generator=np.random.default_rng(0), resamples=50)
+    assert {c.n for c in comparisons} == {30}
+    assert "nll" in {c.metric for c in comparisons}

@@ -15,6 +15,7 @@ from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.runs import EvalOptions, Run, results_of
 from dtpt.runs.exports import sample_records
+from dtpt.runs.rows import Row
 
 TINY_OPTIONS = {
     "model": "tiny",
@@ -25,6 +26,8 @@ TINY_OPTIONS = {
     "quiet": True,
     "rho": 0.5,
 }
+
+ROW = Row(0, 0.5, 1.0, 0.5, 0.4, "[[0,0.5]]", 0, 0.5)  # where any row will do
 
 
 def tiny_clip(seed: int = 0) -> Clip:
