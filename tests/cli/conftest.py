@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from handmade import write_five
 from processes import PROGRAM
 from tiny_runs import draw_images, tiny_clip
 
+from dtpt.cli.main import run as run_command
 from dtpt.clip.loading.save import save_model
 
 
@@ -44,7 +46,27 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def dtpt() -> Callable[..., subprocess.CompletedProcess[str]]:
+def dtpt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., SimpleNamespace]:
+    """Run a command in this process as a shell would: exit code and both outputs."""
+
+    def run(*words: object) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["dtpt", *map(str, words)])
+        capsys.readouterr()
+        code = 0
+        try:
+            run_command()
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run
+
+
+@pytest.fixture
+def dtpt_process() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command in a process of its own; keyword arguments are those of `subprocess.run`."""
 
     def run(*words: object, **named: object) -> subprocess.CompletedProcess[str]:

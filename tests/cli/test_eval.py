@@ -18,6 +18,7 @@ from processes import PROGRAM
 from dtpt.cli import main
 from dtpt.errors import RunError
 from dtpt.runs import Results, open_run
+from dtpt.runs.cluster import ClusterPlan, NodePlan
 
 PATIENCE = 600  # seconds, on a machine however busy
 
@@ -208,6 +209,20 @@ def test_full_disk_is_one_sentence_and_what_was_finished_stays(world, tmp_path):
 def test_folder_that_cannot_be_written_is_one_sentence(world):
     with pytest.raises(RunError, match="/proc/nowhere"):
         call(world, Path("/proc/nowhere"), "--limit", "3")
+
+
+def test_plan_lists_the_nodes_of_a_cluster(capsys, monkeypatch):
+    nodes = (
+        NodePlan("big", "EPYC", "cuda", 2, 90, 0.125),
+        NodePlan("small", "ARM", "cpu", 1, 10, 2),
+    )
+    plan = ClusterPlan(100, 8, 40.0, nodes, ("poor: too little memory",))
+    monkeypatch.setattr("dtpt.runs.cluster.plan_cluster", lambda options, reporter: plan)
+    words = ["eval", "--dataset", "dtd", "--executor", "ray", "--plan"]
+    main.call(words)
+    assert {"big", "EPYC", "0.125", "small", "poor:"} <= set(capsys.readouterr().out.split())
+    main.call([*words, "--json"])
+    assert [node["images"] for node in json.loads(capsys.readouterr().out)["nodes"]] == [90, 10]
 
 
 @pytest.mark.parametrize("name", ["eval", "sweep"])

@@ -1,6 +1,5 @@
 """Flags made from option classes: sources and their precedence, wrong values, help."""
 
-import os
 from typing import Annotated
 
 import pytest
@@ -157,8 +156,9 @@ def test_missing_option_is_named():
     assert "--dataset" in message()
 
 
-def test_every_option_of_eval_is_in_its_help(dtpt):
-    done = dtpt("eval", "--help", env={**os.environ, "COLUMNS": "200"})
+def test_every_option_of_eval_is_in_its_help(dtpt, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    done = dtpt("eval", "--help")
     for name in EvalOptions.model_fields:
         assert f" {flag(name)} " in done.stdout, name
     assert "--no-cache" in done.stdout

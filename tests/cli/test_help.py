@@ -126,7 +126,7 @@ def test_table_of_a_run_is_whole_at_any_width(capsys, monkeypatch):
         assert text.count("12.35 ±1.23") >= 8
 
 
-@pytest.mark.parametrize("words", ["--help", "methods", "models", "eval --help", "sweep --help"])
+@pytest.mark.parametrize("words", ["--help", "methods", "models", "eval --help", "compare --help"])
 def test_nothing_warns_and_nothing_heavy_is_loaded(words):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "importtime", "-m", "dtpt", *words.split()],

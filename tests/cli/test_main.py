@@ -12,8 +12,7 @@ from dtpt.cli.exits import explain
 
 
 def only_line(text):
-    (line,) = text.splitlines()
-    assert "Traceback" not in line
+    (line,) = text.splitlines()  # a traceback has several
     return line
 
 
@@ -40,18 +39,18 @@ def test_refusals_are_one_line_with_exit_code_2(dtpt, words, message):
     assert done.stdout == ""
 
 
-def test_full_output_device_is_one_line(dtpt):
+def test_full_output_device_is_one_line(dtpt_process):
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     with open("/dev/full", "w") as full:
         for words in (["--help"], ["methods"], ["cache", "show"]):
-            done = dtpt(*words, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+            done = dtpt_process(*words, capture_output=False, stdout=full, stderr=subprocess.PIPE)
             assert done.returncode == 2, words
             assert "No space left on device" in only_line(done.stderr)
 
 
 @pytest.mark.parametrize("words", [["cache", "show", "--json"], ["datasets"], ["--help"]])
-def test_closed_pipe_is_no_traceback_and_no_success(words):
+def test_closed_pipe_is_one_line_and_an_error(words):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -60,25 +59,24 @@ def test_closed_pipe_is_no_traceback_and_no_success(words):
     os.close(write)
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) <= 1
-    assert "Traceback" not in done.stderr
 
 
 def few_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
 
 
-def test_too_few_file_handles_are_one_line(dtpt, tmp_path):
+def test_too_few_file_handles_are_one_line(dtpt_process, tmp_path):
     words = ("eval", "--dataset", "openmoji/food-drink", "--limit", "2", "--views", "2")
-    done = dtpt(
+    done = dtpt_process(
         *words, "--output", tmp_path, "--view-workers", "8", "--quiet", preexec_fn=few_files
     )
     assert done.returncode != 0
     assert only_line(done.stderr).startswith("dtpt: ")
 
 
-def test_path_that_is_not_utf8_can_be_printed(dtpt, tmp_path):
+def test_path_that_is_not_utf8_can_be_printed(dtpt_process, tmp_path):
     strange = os.fsdecode(bytes(tmp_path) + b"/r\xffn")
-    done = dtpt("export", strange)
+    done = dtpt_process("export", strange)
     assert done.returncode == 2
     assert "\\udcff" in only_line(done.stderr) or "\\xff" in only_line(done.stderr)
 

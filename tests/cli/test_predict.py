@@ -73,12 +73,12 @@ def test_class_names_are_given_once(call, words):
         call("a.png", *words)
 
 
-def test_classes_that_share_a_prompt_are_told_in_a_sentence(call, images, capsys):
+def test_classes_with_the_same_prompt_are_named(call, images, capsys):
     call(images[0], "--classes", "cat,Cat,dog", "--json")
     captured = capsys.readouterr()
     (row,) = map(json.loads, captured.out.splitlines())
     assert row["label"] in ("cat", "Cat", "dog")
-    assert captured.err == ("Classes with the same prompt share their probability: 'cat', 'Cat'.\n")
+    assert "'cat', 'Cat'" in captured.err
 
 
 def test_class_file_has_a_name_a_line(call, images, capsys, tmp_path):
@@ -88,18 +88,13 @@ def test_class_file_has_a_name_a_line(call, images, capsys, tmp_path):
     assert list(row["probabilities"]) == ["cat", "café"]
 
 
-def test_class_file_that_is_no_list_is_refused_at_once(call, tmp_path, monkeypatch):
+def test_class_file_that_is_not_a_list_is_refused_at_once(call, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
     (tmp_path / "long").write_bytes(b"a\n" * 60)
     monkeypatch.setattr(command, "MOST_CLASSES_BYTES", 100)
-    for name, reason in {
-        "pipe": "is a named pipe, not a regular file",
-        "latin": "it is not UTF-8",
-        "long": "has more than 100 bytes",
-        "absent": "No such file",
-    }.items():
-        with pytest.raises(PromptError, match=f"class names from .*{name}: {reason}"):
+    for name, reason in {"pipe": "pipe", "latin": "utf-8", "long": "100", "absent": "No"}.items():
+        with pytest.raises(PromptError, match=f"{name}: .*{reason}"):
             call("a.png", "--classes-file", tmp_path / name)
 
 
@@ -138,10 +133,10 @@ def test_table_holds_whole_names_at_80_columns(call, images, capsys, tmp_path, m
     monkeypatch.setattr("dtpt.cli.output.WIDTH_WITHOUT_TERMINAL", 80)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "[red]x").mkdir()
-    shutil.copy(images[0], tmp_path / "[red]x" / "a-long-name-of-a-image-file.png")
-    call("[red]x/a-long-name-of-a-image-file.png", *CLASSES, "--quiet")
+    shutil.copy(images[0], tmp_path / "[red]x" / "a-long-name-of-an-image-file.png")
+    call("[red]x/a-long-name-of-an-image-file.png", *CLASSES, "--quiet")
     out = capsys.readouterr().out
-    assert "[red]x/a-long-name-of-a-image-file.png" in out
+    assert "[red]x/a-long-name-of-an-image-file.png" in out
     assert max(len(line) for line in out.splitlines()) <= 80
     assert "…" not in out
 

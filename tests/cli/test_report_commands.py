@@ -1,7 +1,6 @@
 """The commands of the report: report, demo, analyze."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,27 +17,18 @@ def test_report_prints_the_tables_and_where_the_page_is(dtpt, five_method_run, t
     assert (tmp_path / "out" / "index.html").stat().st_size > 10_000
 
 
-def test_report_names_what_follows_where_settings_differ(dtpt, tmp_path) -> None:
+def test_report_as_json_has_every_number_file_and_setting(dtpt, tmp_path) -> None:
     runs = [
         write_run(
             tmp_path / name, [dataset(samples=9)], random_says(), tuning={**TUNING, "steps": n}
         )
         for name, n in (("a", 1), ("b", 2))
     ]
-    done = dtpt("report", *runs, "--output", tmp_path / "out")
-    lines = done.stdout.splitlines()
-    for heading in ("tiny, “a photo of a {}.”", "tiny, “a photo of a {}.”, steps 2"):
-        assert lines.count(heading) == 2  # above the verdict and above the tables
     found = json.loads(dtpt("report", *runs, "--output", tmp_path / "out", "--json").stdout)
     assert [text.partition(": ")[0] for text in found["verdicts"]] == [
         "tiny, “a photo of a {}.”",
         "tiny, “a photo of a {}.”, steps 2",
     ]
-
-
-def test_report_as_json_has_every_number_and_file(dtpt, five_method_run, tmp_path) -> None:
-    done = dtpt("report", five_method_run, "--output", tmp_path / "out", "--json")
-    found = json.loads(done.stdout)
     first = next(r for r in found["tables"] if r["method"] == "tpt" and r["metric"] == "ece")
     assert first["unit"] == "%"
     assert str(tmp_path / "out" / "index.html") in found["files"]
@@ -95,8 +85,8 @@ def test_one_method_is_nothing_to_choose_from(dtpt, tmp_path) -> None:
 def test_report_of_nothing_is_one_line_and_exit_code_two(dtpt, tmp_path: Path) -> None:
     done = dtpt("report", tmp_path, "--output", tmp_path / "out")
     assert done.returncode == 2
-    assert done.stderr.startswith("dtpt: There is no run at")
-    assert "Traceback" not in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -106,7 +96,7 @@ def test_report_needs_no_torch(five_method_run, tmp_path: Path) -> None:
         f"write_report([{str(five_method_run)!r}], {str(tmp_path / 'out')!r}); "
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
 
 
 def test_the_record_of_one_model_is_not_shown_for_another() -> None:
@@ -132,8 +122,9 @@ def test_a_run_that_is_there_is_recorded_without_running(dtpt, five_method_run, 
     assert read_record(file).model == "tiny"
 
 
-def test_analyze_has_no_positionals_and_room_for_commands(dtpt) -> None:
-    done = dtpt("analyze", "--help", env={**os.environ, "COLUMNS": "100"})
+def test_analyze_has_no_positionals_and_room_for_commands(dtpt, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    done = dtpt("analyze", "--help")
     assert "--template" in done.stdout
     assert "--empty" not in done.stdout
     refused = dtpt("analyze", "--dataset", "openmoji", "--views", "0")

@@ -186,12 +186,12 @@ def test_cluster_fills_the_same_table(run, stand_ins, capsys) -> None:
     add_models(stand_ins, "ViT-B-16/openai")
     plant("eurosat", stand_ins / "data")
     found = []
-    for engine in ("local", "ray=local"):
+    for executor in ("local", "ray=local"):
         capsys.readouterr()
         words = ("table4", "--dataset", "eurosat", "--method", "zero-shot,d-tpt", "--json")
-        assert run(*words, "--engine", engine) == 0
+        assert run(*words, "--executor", executor) == 0
         found.append(cells(capsys))
-        (stand_ins / "runs").rename(stand_ins / engine)
+        (stand_ins / "runs").rename(stand_ins / executor)
     assert found[0] == found[1]
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter, validators
+from cyclopts.types import PositiveInt
 
 from dtpt.cli.flags import AsJson
 from dtpt.cli.output import emit
@@ -27,8 +30,8 @@ def calibrate(
     confidence: float = 0.95,
     sets: Literal["lac", "aps"] = "lac",
     seed: int | None = None,
-    check: int | None = None,
-    figure: Path | None = None,
+    check: PositiveInt | None = None,
+    figure: Annotated[Path | None, Parameter(validator=validators.Path(ext="svg"))] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit calibrated confidence, prediction sets and abstention for one method and class list.
@@ -56,35 +59,23 @@ def calibrate(
     from dtpt.runs import open_run
     from dtpt.runs.calibrate import calibrate_cell, check_cells, select_cell
 
-    _check_flags(check=check, figure=figure, output=output)
+    if check is None and figure is not None:
+        raise OptionError("--figure draws what --check shows: give --check SPLITS as well.")
+    if check is not None and output is not None:
+        raise OptionError("--check writes no calibration: drop --output, or --check.")
     targets = Targets.checked(coverage=coverage, error=error, confidence=confidence)
     with open_run(run) as opened:
         if check is not None:
             names = [name.strip() for name in method.split(",")]
-            found = check_cells(
-                opened, names, splits=check, targets=targets, dataset=dataset, seed=seed
-            )
-            _show_check(list(found), targets, splits=check, figure=figure, as_json=as_json)
+            limits: dict[str, Any] = {"splits": check, "targets": targets}
+            checked = list(check_cells(opened, names, **limits, dataset=dataset, seed=seed))
+            _show_check(checked, **limits, figure=figure, as_json=as_json)
             return
         cell, selection = select_cell(opened, method, dataset=dataset, seed=seed)
         made = calibrate_cell(opened, cell, targets=targets, sets=sets, selection=selection)
     if output is not None:
         made.save(output)
     emit(made.document(), *_lines(made, output), as_json=as_json)
-
-
-def _check_flags(*, check: int | None, figure: Path | None, output: Path | None) -> None:
-    """Raise for flags that would be ignored, before any work."""
-    if check is None and figure is not None:
-        raise OptionError("--figure draws what --check shows: give --check SPLITS as well.")
-    if check is None:
-        return
-    if check < 1:
-        raise OptionError(f"--check is {check}; expected a number of splits, such as 1000.")
-    if output is not None:
-        raise OptionError("--check writes no calibration: drop --output, or --check.")
-    if figure is not None and figure.suffix != ".svg":
-        raise OptionError(f"--figure is {printable(figure)}; expected a name that ends in .svg.")
 
 
 def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
@@ -106,9 +97,9 @@ def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
 
 def _show_check(
     checked: Sequence[tuple["Cell", "SplitCheck"]],
-    targets: "Targets",
     *,
     splits: int,
+    targets: "Targets",
     figure: Path | None,
     as_json: bool,
 ) -> None:
@@ -118,9 +109,11 @@ def _show_check(
         from dtpt.report.figures import svg_text
         from dtpt.report.figures.studies import coverage_figure
 
-        drawn, _ = coverage_figure([((cell.method, cell.lambda_), one) for cell, one in checked])
+        drawn, _ = coverage_figure(
+            [((cell.method, cell.lambda_), check) for cell, check in checked]
+        )
         write_atomically(figure, svg_text(drawn).encode())
-    rows = [_row(cell, one) for cell, one in checked]
+    rows = [_row(cell, check) for cell, check in checked]
     title = f"{splits:,} random splits: fitted on one half, checked on the other"
     heads = [name.replace("_", " ") for name in rows[0]]
     emit(
@@ -135,23 +128,22 @@ def _show_check(
     )
 
 
-def _row(cell: "Cell", found: "SplitCheck") -> dict[str, Any]:
+def _row(cell: "Cell", check: "SplitCheck") -> dict[str, Any]:
     """Return means over the splits; fractions, and the error None where nothing was accepted."""
     import numpy as np
 
-    errors = found.error[~np.isnan(found.error)]
     return {
         "dataset": cell.dataset,
         "method": cell.label,
-        "coverage": float(found.coverage.mean()),
-        "size": float(found.size.mean()),
-        "coverage_aps": float(found.coverage_aps.mean()),
-        "size_aps": float(found.size_aps.mean()),
-        "accepted": float(found.acceptance.mean()),
-        "error": float(errors.mean()) if len(errors) else None,
-        "with_threshold": found.with_threshold,
-        "valid": found.valid,
-        "valid_held_out": found.valid_held_out,
+        "coverage": float(check.coverage.mean()),
+        "size": float(check.size.mean()),
+        "coverage_aps": float(check.coverage_aps.mean()),
+        "size_aps": float(check.size_aps.mean()),
+        "accepted": float(check.acceptance.mean()),
+        "error": None if np.isnan(check.error).all() else float(np.nanmean(check.error)),
+        "with_threshold": check.with_threshold,
+        "valid": check.valid,
+        "valid_held_out": check.valid_held_out,
     }
 
 

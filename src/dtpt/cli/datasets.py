@@ -1,7 +1,7 @@
 """`dtpt datasets`: the data sets, where they are, and whether they are complete."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,8 +54,9 @@ def check(
     from dtpt.data.check import check_dataset
     from dtpt.data.loading import expand_names
 
+    progress = _count if sys.stderr.isatty() else None
     reports = [
-        check_dataset(dataset, data_root=data_root, deep=deep, progress=_counter(dataset))
+        check_dataset(dataset, data_root=data_root, deep=deep, progress=progress)
         for dataset in expand_names(name)
     ]
     document = [{**asdict(report), "ok": report.ok} for report in reports]
@@ -65,17 +66,11 @@ def check(
         sys.exit(code)
 
 
-def _counter(name: str) -> Callable[[int, int], None] | None:
-    """Return a function that counts decoded images on the terminal's last line."""
-    if not sys.stderr.isatty():
-        return None
-
-    def count(done: int, total: int) -> None:
-        if done % 50 == 0 or done == total:
-            end = "\n" if done == total else ""
-            print(f"\r{name}: {done:,} of {total:,} images", end=end, file=sys.stderr, flush=True)
-
-    return count
+def _count(done: int, total: int) -> None:
+    """Show the number of decoded images on the terminal's last line."""
+    if done % 50 == 0 or done == total:
+        end = "\n" if done == total else ""
+        print(f"\r{done:,} of {total:,} images", end=end, file=sys.stderr, flush=True)
 
 
 def _table(summaries: "Sequence[DatasetSummary]", data_root: Path | None) -> Table:
@@ -84,8 +79,8 @@ def _table(summaries: "Sequence[DatasetSummary]", data_root: Path | None) -> Tab
     rows = []
     for summary in summaries:
         texts = (f"{summary.classes:,}", f"{summary.images:,}", _location(summary, data_root))
-        cells = tuple(map(Cell, texts))
-        rows.append(Row(summary.name, cells, group=family_title(summary.family)))
+        group = family_title(summary.family)
+        rows.append(Row(summary.name, tuple(map(Cell, texts)), group=group))
     columns = (Column("classes"), Column("images"), Column("path (-: expected)", is_text=True))
     return Table("", columns, tuple(rows), heading="data set")
 
@@ -102,8 +97,7 @@ def _location(summary: "DatasetSummary", data_root: Path | None) -> str:
 def _lines(report: "DatasetReport") -> Iterator[str]:
     """Yield the lines of one report: the verdict first, then what is wrong."""
     expected = f" of {report.expected_images:,}" if report.expected_images is not None else ""
-    layout = f", {report.layout} layout" if report.layout else ""
-    yield f"{report.name}: {report.status}{layout}"
+    yield f"{report.name}: {report.status}" + (f", {report.layout} layout" if report.layout else "")
     yield f"  images   {report.found_images:,}{expected}  {report.source}"
     names = {True: ", names agree with the catalogue", False: ", not all of them met", None: ""}
     yield f"  classes  {report.classes:,}{names[report.class_names_agree]}"

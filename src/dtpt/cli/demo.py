@@ -17,7 +17,6 @@ from dtpt.options import Datasets, EvalOptions, RunFolder
 
 if TYPE_CHECKING:
     from dtpt.report import WrittenReport
-    from dtpt.report.figures import CaptionedFigure
     from dtpt.report.record import Record
 
 SHOWN = (
@@ -78,7 +77,10 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
         sets, methods = demo_plan(record, full=options.full)
         folder = options.output / ("full-run" if options.full else "run")
         planned = options.model_copy(update={"dataset": sets, "method": methods, "output": folder})
-        _announce(planned)
+        print(
+            f"{planned.model}, {', '.join(methods)} on {', '.join(sets)}. Every row is stored in "
+            f"{folder}; the same command resumes."
+        )
         with resumable(folder):
             run_options(planned).close()
         print("All images are classified. Drawing tables and figures ...", flush=True)
@@ -94,25 +96,19 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
     return written
 
 
-def _announce(options: DemoOptions) -> None:
-    size = "all images" if options.limit is None else f"{options.limit} images"
-    show(
-        f"Model {options.model}, {len(options.method)} methods ({', '.join(options.method)}),",
-        f"{len(options.dataset)} sets of emoji, half in colour and half as line art, {size} of "
-        f"each,\n{options.views} views per image, seed {', '.join(map(str, options.seed))}.",
-        *([] if options.full else ["One group of six, whole; --full takes all of them."]),
-        f"Every row is stored in {options.output}; the same command resumes.",
-    )
-
-
 def _report(options: DemoOptions, *, record: "Record | None") -> "WrittenReport":
+    from dtpt.clip.loading import load_model
     from dtpt.clip.loading.names import EMBEDDED
+    from dtpt.data import load_dataset
     from dtpt.report import write_report
+    from dtpt.report.figures.images import mosaic_figure
 
+    model = load_model(options.model, device=options.device)
+    image = load_dataset(options.dataset[0]).limited(1)
     written = write_report(
         [options.output],
         options.output.parent,
-        extra=[_mosaic(options)],
+        extra=[mosaic_figure(model, image, views=options.views, seed=options.seed[0])],
         fitted=record.fitted if record and not options.full else None,
         record=None if options.full else record,
         note=NOT_CLIP if options.model == EMBEDDED else "",
@@ -137,14 +133,3 @@ def _check(options: DemoOptions, folder: Path, *, record: "Record | None") -> No
     if options.record is not None:
         made.save(options.record)
         print(f"Recorded {made.images:,} images in {options.record}")
-
-
-def _mosaic(options: EvalOptions) -> "CaptionedFigure":
-    """Return the figure of one image's views and which of them were kept."""
-    from dtpt.clip.loading import load_model
-    from dtpt.data import load_dataset
-    from dtpt.report.figures.images import mosaic_figure
-
-    dataset = load_dataset(options.dataset[0]).limited(1)
-    model = load_model(options.model, device=options.device)
-    return mosaic_figure(model, dataset, views=options.views, seed=options.seed[0])

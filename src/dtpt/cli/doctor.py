@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -21,6 +20,8 @@ from dtpt.cli.flags import AsJson
 from dtpt.cli.output import emit
 from dtpt.errors import DatasetError
 from dtpt.files import printable
+from dtpt.machine import free_memory, package_version, processor_name, usable_cores
+from dtpt.tables import text_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,19 +50,24 @@ def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
     Args:
         no_self_test: Only describe.
     """
-    facts = check_up(with_self_test=not no_self_test)
-    emit(facts, *_lines(facts), as_json=as_json)
-    if facts["errors"] or facts["warnings"]:
+    facts = examine(with_self_test=not no_self_test)
+    described = {name: value for name, value in facts.items() if name not in ("errors", "warnings")}
+    rows = [(name, _text(value)) for name, value in described.items()]
+    problems = [f"error: {text}" for text in facts["errors"]]
+    problems += [f"warning: {text}" for text in facts["warnings"]]
+    table = text_table("", ("fact", "value"), rows=rows)
+    emit(facts, table, *(problems or ["No problems found."]), as_json=as_json, framed=False)
+    if problems:
         sys.exit(FAILED if facts["errors"] else PARTIAL)
 
 
-def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
+def examine(*, with_self_test: bool) -> dict[str, Any]:
     """Collect the facts and run the self-test; nothing that is broken ends it."""
     from dtpt.clip.loading.names import config_folder
     from dtpt.prediction.cache import cache_folder, list_shards
 
     packages, extras = package_versions()
-    errors = [f"The package {name} is missing." for name, found in packages.items() if not found]
+    errors = [f"The package {name} is missing." for name in packages if not packages[name]]
     computing = _attempt(describe_computing, errors)
     tested = _attempt(self_test, errors) if with_self_test and computing else None
     folders = {"cache": _folder(cache_folder()), "settings": _folder(config_folder())}
@@ -73,8 +79,12 @@ def check_up(*, with_self_test: bool = True) -> dict[str, Any]:
     if tested:
         (errors if tested["status"] == "failed" else warnings).extend(tested["problems"])
     return {
-        "dtpt": _version("dtpt"),
-        "system": _system(),
+        "dtpt": package_version("dtpt"),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": f"{platform.python_version()} at {_home_path(Path(sys.executable))}",
+        "processor": processor_name(),
+        "cores": usable_cores(),
+        "free_memory": _gigabytes(free_memory()),
         "packages": packages,
         "extras": extras,
         "computing": computing,
@@ -98,34 +108,16 @@ def _attempt(function: Callable[[], dict[str, Any]], errors: list[str]) -> dict[
 
 def package_versions() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return versions of what dtpt needs, and of the packages of each extra; "" if absent."""
+    try:
+        requirements = metadata.requires("dtpt") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        requirements = []
     needed: dict[str, str] = {}
     extras: dict[str, dict[str, str]] = {}
-    # a checkout that is not installed has no requirements
-    for requirement in (metadata.requires("dtpt") or []) if _version("dtpt") else []:
-        match = _REQUIREMENT.match(requirement)
-        if match is not None:
-            group = extras.setdefault(match["extra"], {}) if match["extra"] else needed
-            group[match["name"]] = _version(match["name"])
+    for match in filter(None, map(_REQUIREMENT.match, requirements)):
+        group = extras.setdefault(match["extra"], {}) if match["extra"] else needed
+        group[match["name"]] = package_version(match["name"]).replace("unknown", "")
     return needed, extras
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _system() -> dict[str, Any]:
-    from dtpt.machine import free_memory, processor_name, usable_cores
-
-    return {
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": f"{platform.python_version()} at {_home_path(Path(sys.executable))}",
-        "processor": processor_name(),
-        "cores": usable_cores(),
-        "free_memory": _gigabytes(free_memory()),
-    }
 
 
 def describe_computing() -> dict[str, Any]:
@@ -143,15 +135,13 @@ def describe_computing() -> dict[str, Any]:
 
 
 def _folder(folder: Path) -> dict[str, Any]:
-    """Describe a folder that dtpt writes to, or the nearest one above it that exists."""
-    paths = (folder, *folder.absolute().parents)
-    present = next((path for path in paths if os.path.exists(path)), Path("/"))
-    is_writable = os.path.isdir(present) and os.access(present, os.W_OK | os.X_OK)
-    try:
-        free = shutil.disk_usage(present).free
-    except OSError:
-        free = None
-    return {"folder": _home_path(folder), "writable": is_writable, "free": _gigabytes(free)}
+    """Describe a folder that dtpt writes to, by the nearest one above it that exists."""
+    present = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    return {
+        "folder": _home_path(folder),
+        "writable": os.path.isdir(present) and os.access(present, os.W_OK | os.X_OK),
+        "free": _gigabytes(shutil.disk_usage(present).free),
+    }
 
 
 def _home_path(path: Path) -> str:
@@ -230,23 +220,6 @@ def _compare(classifier: "Classifier", image: "Image") -> tuple[str, float]:
         classifier.model, classifier.predictor.prompts, views=features, method=classifier.method
     )
     return prediction.label, float(abs(reference.numpy() - prediction.probabilities).max())
-
-
-def _lines(facts: dict[str, Any]) -> list[str]:
-    """Return the lines that are printed: facts first, then the verdict."""
-    lines = []
-    for name, value in facts.items():
-        if name not in ("errors", "warnings"):
-            lines += textwrap.wrap(
-                f"{name:<12} {_text(value)}",
-                shutil.get_terminal_size().columns,
-                subsequent_indent=" " * 13,
-                break_long_words=False,  # paths and versions stay whole
-                break_on_hyphens=False,
-            )
-    lines += [f"error: {text}" for text in facts["errors"]]
-    lines += [f"warning: {text}" for text in facts["warnings"]]
-    return lines if facts["errors"] or facts["warnings"] else [*lines, "No problems found."]
 
 
 def _text(value: Any) -> str:

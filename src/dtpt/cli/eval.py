@@ -2,19 +2,18 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from dtpt.cli.exits import PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags
-from dtpt.cli.output import emit, record_parts, show
+from dtpt.cli.output import emit, show
 from dtpt.errors import OptionError
 from dtpt.files import printable
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import EvalOptions, Methods
-from dtpt.tables import Cell, Column, Row, Table, metric_column
+from dtpt.tables import Cell, Column, Row, Table, metric_column, text_table
 
 if TYPE_CHECKING:
     from dtpt.runs import MethodResult, Run
@@ -29,9 +28,7 @@ class SweepOptions(EvalOptions):
 def evaluate(
     *,
     options: Annotated[EvalOptions, flags(EvalOptions)],
-    plan: Annotated[
-        bool, Parameter(help="Only show how a run on a cluster (--executor ray) would be divided.")
-    ] = False,
+    plan: bool = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -41,6 +38,9 @@ def evaluate(
     the paper's units, results.json (and --json) in fractions. Options can also be set by
     environment variables (DTPT_VIEWS=32) and in a TOML file. Exit code 1: images could not be
     read, and the others are in the results.
+
+    Args:
+        plan: Only show how a run on a cluster (--executor ray) would be divided.
     """
     if plan:
         _show_plan(options, as_json=as_json)
@@ -117,7 +117,6 @@ def export(
 
 
 def run_and_show(options: EvalOptions, *, as_json: bool) -> None:
-    """Evaluate, export and print; Ctrl-C and SIGTERM end with the command that resumes."""
     from dtpt.runs import run_options
 
     with resumable(options.output), run_options(options) as run:
@@ -133,21 +132,21 @@ def show_run(run: "Run", *, as_json: bool, quiet: bool = False) -> None:
     from dtpt.runs import results_of, score_methods
     from dtpt.runs.shards import MAIN_STORE
 
-    scores = score_methods(run)
+    scores, failures = score_methods(run), run.failures()
     if as_json:
         print(results_of(run, scores).to_json(), end="")
     else:
         show(result_table(run, scores))
-    failures = run.failures()
     if failures:
         text = f"{len(failures)} images could not be read and are not in the metrics, first"
         print(f"{text} {failures[0].sample}: {failures[0].reason}", file=sys.stderr)
     if run.path.name == MAIN_STORE:
         written = export_files(run, run.path.parent, scores=scores)
-        if not quiet:
-            print(f"Wrote {', '.join(map(printable, written))}", file=sys.stderr)
-    elif not quiet:
-        print(f"Merge the shards with: dtpt merge {printable(run.path.parent)}", file=sys.stderr)
+        note = f"Wrote {', '.join(map(printable, written))}"
+    else:
+        note = f"Merge the shards with: dtpt merge {printable(run.path.parent)}"
+    if not quiet:
+        print(note, file=sys.stderr)
 
 
 def result_table(run: "Run", results: "Sequence[MethodResult]") -> Table:
@@ -157,37 +156,30 @@ def result_table(run: "Run", results: "Sequence[MethodResult]") -> Table:
     metrics = metrics_with("paper")
     rows = []
     for result in results:
-        cells = [
-            Cell(
-                metric.text(result.mean[metric.key]) if result.mean else "—",
-                spread=f"±{metric.text(result.std[metric.key])}" if result.std else "",
-            )
-            for metric in metrics
-        ]
-        images = Cell(_count(result, run.spec.dataset(result.dataset).whole))
-        rows.append(Row(_label(result), (*cells, images), group=result.dataset))
+        cells = [Cell("—")] * len(metrics)
+        if result.mean:
+            std = result.std or {}
+            spreads = [f"±{m.text(std[m.key])}" if m.key in std else "" for m in metrics]
+            texts = [metric.text(result.mean[metric.key]) for metric in metrics]
+            cells = [Cell(t, spread=spread) for t, spread in zip(texts, spreads, strict=True)]
+        cells.append(Cell(_count(result, run.spec.dataset(result.dataset).whole)))
+        rows.append(Row(_label(result), tuple(cells), group=result.dataset))
     seeds = ",".join(map(str, run.spec.seeds))
-    return Table(
-        f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}",
-        (*map(metric_column, metrics), Column("Images")),
-        tuple(rows),
-    )
+    title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
+    return Table(title, (*map(metric_column, metrics), Column("Images")), tuple(rows))
 
 
 def _label(result: "MethodResult") -> str:
-    """Return a method's name, with the λ that were found for it."""
-    lambdas = result.selected_lambdas.values()
-    if not lambdas:
-        return result.label
-    ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (min(lambdas), max(lambdas)))
-    return f"{result.label} (λ {' to '.join(ends)})"
+    """Return a method's name, with the range of λ that were selected for it."""
+    lambdas = sorted(result.selected_lambdas.values())
+    ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (*lambdas[:1], *lambdas[-1:]))
+    return f"{result.label} (λ {' to '.join(ends)})" if ends else result.label
 
 
 def _count(result: "MethodResult", whole: int | None) -> str:
     """Return how many images a number rests on, and of how many."""
     effective = min(seed.effective for seed in result.seeds.values())
-    expected = max(seed.expected for seed in result.seeds.values())
-    total = max(expected, whole or 0)
+    total = max(whole or 0, *(seed.expected for seed in result.seeds.values()))
     return f"{effective:,}" if effective == total else f"{effective:,} of {total:,}"
 
 
@@ -198,6 +190,21 @@ def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
     if options.executor == "local":
         raise OptionError("--plan divides a run among the nodes of a cluster: add --executor ray.")
     plan = plan_cluster(options, reporter=Quiet())
-    seconds = format_seconds(plan.seconds)
-    text = f"About {seconds} once all workers have started."
-    emit(plan, *record_parts(plan), text, as_json=as_json)
+    records = [asdict(node) for node in plan.nodes]
+    emit(
+        plan,
+        text_table(
+            f"{plan.images:,} images in chunks of {plan.chunk}",
+            [name.replace("_", " ") for name in records[0]],
+            rows=[
+                [
+                    f"{value:.3g}" if isinstance(value, float) else str(value)
+                    for value in row.values()
+                ]
+                for row in records
+            ],
+        ),
+        *plan.refusals,
+        f"About {format_seconds(plan.seconds)} once all workers have started.",
+        as_json=as_json,
+    )

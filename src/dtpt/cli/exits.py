@@ -6,17 +6,15 @@ import os
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cyclopts import CycloptsError
 
 from dtpt.cli.flags import explain_usage
 from dtpt.errors import DtptError, os_error
-from dtpt.errors import explain as explain_validation
 from dtpt.files import printable
 
 PARTIAL = 1  # part of the work succeeded: some images could not be read
@@ -39,7 +37,6 @@ def explain(error: Exception) -> str | None:
         'OS error: No space left on device. Free some space and try again.'
         >>> explain(ZeroDivisionError("a bug"))
     """
-    pydantic: Any = sys.modules.get("pydantic")
     if isinstance(error, DtptError):
         return str(error)
     if isinstance(error, CycloptsError):
@@ -51,8 +48,6 @@ def explain(error: Exception) -> str | None:
         return f"A package cannot be imported: {error}."
     if isinstance(error, MemoryError):
         return "Out of memory."
-    if pydantic is not None and isinstance(error, pydantic.ValidationError):
-        return f"{explain_validation(error)}."
     return None
 
 
@@ -75,9 +70,9 @@ class Terminated(KeyboardInterrupt):
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """End with the command that resumes when Ctrl-C or SIGTERM interrupts the block."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        with terminable():
-            yield
+        yield
     except KeyboardInterrupt as interruption:
         words = shlex.join(["dtpt", *(word for word in sys.argv[1:] if word != "--fresh")])
         print(
@@ -85,17 +80,6 @@ def resumable(folder: Path) -> Iterator[None]:
             file=sys.stderr,
         )
         sys.exit(TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED)
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` in the main thread while the block runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

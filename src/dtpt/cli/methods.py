@@ -41,22 +41,21 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
 def _compare(run: Path, *, as_json: bool) -> None:
     from dtpt.report.compare import method_choices
 
-    found = method_choices(run)
-    seconds = found.seconds_per_image
-    text = f"The run took {seconds:.2f} seconds per image for all its methods and seeds together."
-    emit(found.document(), *found.tables, *([text] if seconds is not None else []), as_json=as_json)
+    choices = method_choices(run)
+    seconds = choices.seconds_per_image
+    texts = [] if seconds is None else [f"The whole run took {seconds:.2f} seconds per image."]
+    emit(choices.document(), *choices.tables, *texts, as_json=as_json)
 
 
 def _row(name: str, method: "Method") -> dict[str, Any]:
     from dtpt.methods import ResolvedMethod, method_cost
 
-    passes = method_cost(ResolvedMethod(name, method, None))
     return {
         "name": name,
         "title": method.look.title or name,
         "summary": method.summary,
         "lambda": dict(method.lambdas),
-        "cost": asdict(passes),
+        "cost": asdict(method_cost(ResolvedMethod(name, method, None))),
     }
 
 
@@ -65,11 +64,9 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
     lines = []
     for row in rows:
-        if row["name"].endswith(STATIC):
-            continue
-        lambdas = dict.fromkeys(f"{value:g}" for value in row["lambda"].values())
-        cost = row["cost"]
-        text = cost["text_forward"] + cost["text_backward"]
-        passes = (" / ".join(lambdas), str(cost["image_passes"]), str(text))
-        lines.append((row["name"], row["summary"], *passes))
+        if not row["name"].endswith(STATIC):
+            lambdas = " / ".join(dict.fromkeys(f"{value:g}" for value in row["lambda"].values()))
+            cost = row["cost"]
+            passes = (cost["image_passes"], cost["text_forward"] + cost["text_backward"])
+            lines.append((row["name"], row["summary"], lambdas, *map(str, passes)))
     return text_table("", ("method", "summary", "λ", "image", "text"), rows=lines)

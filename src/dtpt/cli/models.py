@@ -18,15 +18,10 @@ STATUS = {"own": "added by you", "verified": "verified by its hash", "trusted": 
 def models(*, as_json: AsJson = False) -> None:
     """List the known models, their size in memory, and whether they are on this machine."""
     rows = _rows()
-    lines = [
-        (
-            row["name"],
-            f"{row['size_bytes'] / 1e6:.0f} MB" if row["size_bytes"] else "?",
-            "yes" if row["cached"] else "no",
-            row["source"],
-        )
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        size = f"{row['size_bytes'] / 1e6:.0f} MB" if row["size_bytes"] else "?"
+        lines.append((row["name"], size, "yes" if row["cached"] else "no", row["source"]))
     emit(
         rows,
         text_table("", ("model", "size", "here", "source"), rows=lines),
@@ -101,25 +96,21 @@ def _rows() -> list[dict[str, Any]]:
     from dtpt.clip.loading.hub import cached_folder
     from dtpt.clip.loading.names import EMBEDDED, ModelName, added_models, catalog
 
+    known, added = catalog(), added_models()
     weights = Path(__file__).parents[1] / EMBEDDED / "model.safetensors"
-    size = weights.stat().st_size if weights.is_file() else 0
-    rows = [_row(EMBEDDED, size=size, here=size > 0, source="inside the package")]
-    added = added_models()
-    for name, entry in catalog().items():
-        if name not in added:
-            is_here = cached_folder(ModelName("catalog", name)) is not None
-            source = f"hf-hub:{entry.repo}"
-            rows.append(_row(name, size=entry.size_bytes, here=is_here, source=source))
+    rows = [_row(EMBEDDED, size=weights.stat().st_size, here=True, source="inside the package")]
+    for name in [name for name in known if name not in added]:
+        is_here = cached_folder(ModelName("catalog", name)) is not None
+        source = f"hf-hub:{known[name].repo}"
+        rows.append(_row(name, size=known[name].size_bytes, here=is_here, source=source))
     for name, model in added.items():
         is_here = Path(model.path).exists()
         row = _row(name, size=model.size_bytes, here=is_here, source=STATUS[model.status])
-        facts = {"status": model.status, "path": model.path, "fingerprint": model.fingerprint}
-        rows.append(row | facts)
+        rows.append(row | model.model_dump(include={"status", "path", "fingerprint"}))
+    for row in rows:
+        row["aliases"] = list(known[row["name"]].aliases) if row["name"] in known else []
     return rows
 
 
 def _row(name: str, *, size: int, here: bool, source: str) -> dict[str, Any]:
-    from dtpt.clip.loading.names import catalog
-
-    aliases = list(catalog()[name].aliases) if name in catalog() else []
-    return {"name": name, "aliases": aliases, "size_bytes": size, "cached": here, "source": source}
+    return {"name": name, "size_bytes": size, "cached": here, "source": source}

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from dtpt.cli.exits import PARTIAL
 from dtpt.cli.flags import AsJson, Config, flags
 from dtpt.cli.output import show
@@ -29,7 +27,7 @@ SHOWN_CLASSES = 3  # of a prediction set in the table; --json prints all of them
 
 
 def predict(
-    images: Annotated[list[Path], Parameter(help="Image files.")],
+    images: list[Path],
     /,
     *,
     options: Annotated[PredictOptions, flags(PredictOptions)] = PredictOptions(),
@@ -41,6 +39,9 @@ def predict(
     Give the class names with --classes or --classes-file. An image that cannot be read does not
     stop the others: its row has the reason, and the exit code is 1. --json prints one line for
     each image.
+
+    Args:
+        images: Image files.
     """
     options, calibration = _with_calibration(options)
     names = _class_names(options, calibration)
@@ -99,8 +100,8 @@ def _class_names(options: PredictOptions, calibration: "Calibration | None") -> 
     try:
         lines = read_limited(path, MOST_CLASSES_BYTES).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else os_error(error)
-        raise PromptError(f"Cannot read class names from {printable(path)}: {reason}.") from None
+        message = f"Cannot read class names from {printable(path)}: {os_error(error)}."
+        raise PromptError(message) from None
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -172,17 +173,16 @@ def _table(rows: Sequence[dict[str, Any]], method: str) -> Table:
     has_sets = any("prediction_set" in row for row in rows)
     second = ("prediction set", "calibrated") if has_sets else ("zero-shot", "confidence")
     titles = (method, "confidence", *second)
+    columns = tuple(Column(title, is_text=k % 2 == 0) for k, title in enumerate(titles))
     lines = []
     for row in rows:
         if "error" in row:
-            cells = (Cell(row["error"], is_missing=True), *(Cell("") for _ in titles[1:]))
+            cells = [Cell(row["error"], is_missing=True), Cell(""), Cell(""), Cell("")]
         else:
             label = f"abstains ({row['label']}?)" if row.get("abstained") else row["label"]
-            texts = (label, f"{row['confidence']:.1%}", *_second(row))
-            cells = tuple(map(Cell, texts))
-        lines.append(Row(row["image"], cells))
-    columns = (Column(title, is_text=index % 2 == 0) for index, title in enumerate(titles))
-    return Table("", tuple(columns), tuple(lines), heading="image")
+            cells = [Cell(label), Cell(f"{row['confidence']:.1%}"), *map(Cell, _second(row))]
+        lines.append(Row(row["image"], tuple(cells)))
+    return Table("", columns, tuple(lines), heading="image")
 
 
 def _second(row: dict[str, Any]) -> tuple[str, str]:

@@ -95,14 +95,9 @@ def compare(
 def show_report(written: "WrittenReport") -> None:
     """Print verdicts, notes, the main tables, and where everything is."""
     show(*_parts(written.report))
-    folder = written.page.parent.resolve()
-    for name, path in (
-        ("Page:", written.page.resolve()),
-        ("Card:", written.card.resolve()),
-        ("Tables:", folder / "tables.{md,tex,csv}"),
-        ("Figures:", folder / "figures"),
-    ):
-        print(f"{name:<9}{printable(path)}")  # never wrapped: to be copied
+    folder = printable(written.page.parent.resolve())
+    for name in (written.page.name, written.card.name, "tables.{md,tex,csv}", "figures"):
+        print(f"{folder}/{name}")  # never wrapped: to be copied
 
 
 def _parts(report: "Report") -> Iterator[Table | Text | str]:

@@ -15,6 +15,7 @@ from dtpt.cli.flags import AsJson, Config, flags
 from dtpt.cli.output import print_json, show
 from dtpt.cli.report import show_report
 from dtpt.options import Datasets, EvalOptions, RunFolder
+from dtpt.tables import text_table
 
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis
@@ -106,24 +107,20 @@ def _cost(target: "Target", missing: "MissingInputs") -> dict[str, Any]:
     from dtpt.report.paper import reproduce as costs
 
     show(*missing.lines, "Measuring this machine with random weights ...")
-    whole = costs.Cost(0, 0.0)
+    whole, rows = costs.Cost(0, 0.0), []
     for run in target.runs:
-        speed = costs.measure_speed(run.model)
-        cost = costs.estimate(run, speed)
+        cost = costs.estimate(run, costs.measure_speed(run.model))
         whole += cost
-        print(
-            f"{run.model}, {len(run.datasets)} data sets, {len(run.methods)} methods, seeds "
-            f"{','.join(map(str, run.seeds))}: {cost.images:,} images (times seeds), about "
-            f"{costs.duration_text(cost.seconds)} here "
-            f"({1000 * run.views * (speed.view + speed.encode):.0f} ms per image for "
-            f"{run.views} views, {1000 * speed.text:.2f} ms per class and method)"
-        )
-    print(
-        f"In all: {whole.images:,} images, about {costs.duration_text(whole.seconds)} on this "
-        "machine. --shard in `dtpt eval` divides it among machines."
+        counts = map(str, (len(run.datasets), len(run.methods), len(run.seeds)))
+        texts = (f"{cost.images:,}", costs.duration_text(cost.seconds))
+        rows.append((run.model, *counts, *texts))
+    heads = ("model", "data sets", "methods", "seeds", "images", "time here")
+    show(
+        text_table("Images are counted under each seed", heads, rows=rows),
+        f"In all: {whole.images:,} images, about {costs.duration_text(whole.seconds)}.",
+        "`dtpt eval --shard` divides the work among machines.",
+        *(["--partial does what can be done with what is here."] if missing else []),
     )
-    if missing:
-        print("--partial does what can be done with what is here.")
     return asdict(whole)
 
 

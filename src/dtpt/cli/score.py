@@ -1,11 +1,13 @@
 """`dtpt score`: calibration metrics of a file of predictions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
+from cyclopts.types import NonNegativeInt
 
 from dtpt.cli.flags import AsJson
 from dtpt.cli.output import emit
-from dtpt.errors import MetricError, os_error
 from dtpt.files import printable, write_atomically
 from dtpt.tables import Table, text_table
 
@@ -19,9 +21,11 @@ def score(
     *,
     bins: int = 20,
     aece_bins: int | None = None,
-    bootstrap: int = 0,
+    bootstrap: NonNegativeInt = 0,
     seed: int = 0,
-    diagram: Path | None = None,
+    diagram: Annotated[
+        Path | None, Parameter(validator=validators.Path(ext=("svg", "png")))
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute calibration metrics from a file of predictions.
@@ -42,10 +46,6 @@ def score(
     from dtpt.metrics import Bootstrap, CalibrationReport, Conventions, calibration_verdict
     from dtpt.metrics.prediction_files import read_predictions
 
-    if diagram is not None and diagram.suffix.lower() not in (".svg", ".png"):
-        raise MetricError(f"{printable(diagram)}: a diagram is written as .svg or .png.")
-    if bootstrap < 0:
-        raise MetricError(f"--bootstrap is {bootstrap}; expected 0 or more resamples.")
     conventions = Conventions(bins=bins, aece_bins=aece_bins)
     drawn = Bootstrap(resamples=bootstrap, seed=seed) if bootstrap else None
     predictions = read_predictions(file)
@@ -71,10 +71,7 @@ def _draw(predictions: "Predictions", path: Path, *, bins: int, title: str) -> N
         drawn.write(svg_text(figure).encode())
     else:
         figure.savefig(drawn, format="png", dpi=150)
-    try:
-        write_atomically(path, drawn.getvalue())
-    except OSError as error:
-        raise MetricError(f"{printable(path)}: cannot be written: {os_error(error)}.") from error
+    write_atomically(path, drawn.getvalue())
 
 
 def _table(report: "CalibrationReport", name: str) -> Table:
@@ -82,12 +79,10 @@ def _table(report: "CalibrationReport", name: str) -> Table:
 
     rows = []
     for key, value in report.metrics.items():
-        metric, row = METRICS[key], [METRICS[key].heading, METRICS[key].text(value)]
-        if report.intervals is not None:
-            interval = report.intervals.get(key)
-            ends = (interval.low, interval.high) if interval else ()
-            row.append(" to ".join(metric.text(end) for end in ends))
-        rows.append([*row, metric.unit])
-    interval_head = ("95 % interval",) if report.intervals is not None else ()
+        metric, interval = METRICS[key], (report.intervals or {}).get(key)
+        ends = (interval.low, interval.high) if interval else ()
+        spread = [" to ".join(map(metric.text, ends))] if report.intervals else []
+        rows.append([metric.heading, metric.text(value), *spread, metric.unit])
+    heads = ("metric", "value", *(["95 % interval"] if report.intervals else []), "unit")
     title = f"{name}: {report.n:,} samples, {report.conventions.bins} bins"
-    return text_table(title, ("metric", "value", *interval_head, "unit"), rows=rows)
+    return text_table(title, heads, rows=rows)
