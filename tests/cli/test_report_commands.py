@@ -9,8 +9,15 @@ import pytest
 from handmade import TUNING, dataset, random_says, write_run
 
 
-def test_report_prints_the_tables_and_where_the_page_is(dtpt, five_method_run, tmp_path) -> None:
-    done = dtpt("report", five_method_run, "--output", tmp_path / "out")
+def test_report_prints_tables_and_the_page_without_torch(five_method_run, tmp_path) -> None:
+    code = (
+        "import sys; from dtpt.cli.main import call; call(sys.argv[1:]); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    words = ["report", str(five_method_run), "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert "Fine-grained classification, tiny" in done.stdout
     assert str(tmp_path / "out" / "index.html") in done.stdout
@@ -88,15 +95,6 @@ def test_report_of_nothing_is_one_line_and_exit_code_two(dtpt, tmp_path: Path) -
     assert str(tmp_path) in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_report_needs_no_torch(five_method_run, tmp_path: Path) -> None:
-    code = (
-        "import sys; from dtpt.report import write_report; "
-        f"write_report([{str(five_method_run)!r}], {str(tmp_path / 'out')!r}); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 0
 
 
 def test_the_record_of_one_model_is_not_shown_for_another() -> None:

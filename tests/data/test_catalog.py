@@ -77,7 +77,7 @@ print("tissue" in paper_sets("fine-grained") | paper_sets("natural-shifts") | pa
 
 
 def test_a_dropped_set_is_listed_under_its_own_heading(dropped):
-    out = dropped("from dtpt.cli.datasets import datasets; datasets()").splitlines()
+    out = dropped("from dtpt.cli.inventory import datasets; datasets()").splitlines()
     place = next(n for n, line in enumerate(out) if line.split()[:1] == ["tissue"])
     assert out[place - 1].strip() == "Medical"
 

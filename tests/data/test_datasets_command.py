@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dtpt.cli.datasets import datasets
+from dtpt.cli.inventory import datasets
 from dtpt.cli.main import call
 from dtpt.data import DATASETS
 from dtpt.data.catalog import catalog_entry
@@ -108,7 +108,7 @@ def test_neither_help_nor_the_data_layer_imports_torch():
         "try:\n    call(['--help'])\n"
         "except SystemExit:\n    pass\n"
         "assert 'dtpt.data' not in sys.modules\n"
-        "import dtpt.data, dtpt.cli.datasets\n"
+        "import dtpt.data, dtpt.cli.inventory\n"
         "assert 'torch' not in sys.modules\n"
     )
     result = subprocess.run(

@@ -1,6 +1,7 @@
 """Predictions over HTTP are those of the library."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from live_server import CLASSES, SETTINGS, form, png
 
 import dtpt
 from dtpt.web.options import Limits
-from dtpt.web.playground import LruCache, Playground
+from dtpt.web.playground import ImageCache, Playground
 from dtpt.web.queue import Job
 from dtpt.web.schemas import PredictSettings
 
@@ -154,7 +155,7 @@ def test_same_prompts_are_reported(server, image):
 
 def test_memory_for_images_is_bounded(tiny_clip):
     small = Playground(tiny_clip, name="tiny", limits=Limits(cache_mb=1))
-    small.images = LruCache(40_000)
+    small.images = ImageCache(40_000)
     settings = PredictSettings(classes=CLASSES, methods=["tpt"], views=8)
     for seed in range(8):
         small.predict(png(seed=seed), settings, job=Job(float("inf")))
@@ -162,12 +163,13 @@ def test_memory_for_images_is_bounded(tiny_clip):
     assert len(small.images) < 8
 
 
-def test_the_least_recently_used_value_goes_first():
-    cache = LruCache(10)
-    for name in "ab":
-        cache.put(name, name.upper(), size=4)
-    assert cache.get("a") == "A"
-    cache.put("c", "C", size=4)
-    cache.put("huge", "H", size=11)
-    assert [cache.get(name) for name in ("a", "b", "c", "huge")] == ["A", None, "C", None]
+def test_the_least_recently_used_image_goes_first():
+    cache = ImageCache(10)
+    sizes = {"a": 4, "b": 4, "c": 4, "huge": 11}
+    for name in ("a", "b"):
+        cache.put(name, SimpleNamespace(size=sizes[name]))
+    cache.get("a")
+    for name in ("c", "huge"):
+        cache.put(name, SimpleNamespace(size=sizes[name]))
+    assert [name for name in sizes if cache.get(name)] == ["a", "c"]
     assert cache.size == 8

@@ -34,6 +34,7 @@ VARIABLES = {"data_root": "DTPT_DATA", "cache": ""}
 _MODEL = Group("Model and prompt", sort_key=1)
 _TUNING = Group("Tuning", sort_key=2)
 _MACHINE = Group("Execution", sort_key=3)
+_LIMITS = Group("Limits of requests", sort_key=4)
 # How a field looks on the command line, in every class that has it.
 _LOOKS = {
     "dataset": Parameter(completer=offer_datasets),
@@ -51,6 +52,13 @@ _LOOKS = {
             *("executor", "shard", "max_failures", "keep", "fresh"),
         ),
         Parameter(group=_MACHINE),
+    ),
+    **dict.fromkeys(
+        (
+            *("max_body_bytes", "body_seconds", "header_seconds", "max_pixels"),
+            *("waiting", "deadline", "cache_mb"),
+        ),
+        Parameter(group=_LIMITS),
     ),
 }
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from dtpt.cli.flags import Config, flags
 from dtpt.errors import DtptError
-from dtpt.web.options import FLAGS, ServeOptions
+from dtpt.web.options import ServeOptions
 
 
 def serve(
     *,
-    options: Annotated[ServeOptions, flags(ServeOptions, show=FLAGS)] = ServeOptions(),
+    options: Annotated[ServeOptions, flags(ServeOptions)] = ServeOptions(),
     config: Config = None,
 ) -> None:
     """Serve one page and an HTTP interface for one model, by default only to this machine.

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive
 
 import dtpt
 from dtpt.clip.loading.names import EMBEDDED
@@ -126,7 +126,7 @@ async def predict(request: Request) -> Response:
         image, settings = await read_predict_request(body, request.headers, limits=limits)
         work = partial(service.playground.predict, image, settings, job=job)
         if LINES in request.headers.get("accept", ""):
-            return ProgressLines(partial(service.worker.submit, work, job), job)
+            return _stream(request, partial(service.worker.submit, work, job), job=job)
         return await _response(request, service.worker.submit(work, job), job=job)
 
 
@@ -219,42 +219,40 @@ async def _result(receive: Receive, future: "asyncio.Future[Result]", *, job: Jo
         job.cancelled.set()  # ends work that still runs
 
 
-class ProgressLines(StreamingResponse):
-    """JSON lines: progress of a job, then its result or an error."""
+def _stream(
+    request: Request, submit: Callable[[], "asyncio.Future[Result]"], *, job: Job
+) -> StreamingResponse:
+    """Submit a job and return JSON lines: its progress, then its result or an error."""
+    queue: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
 
-    def __init__(self, submit: Callable[[], "asyncio.Future[Result]"], job: Job) -> None:
-        super().__init__((), media_type=LINES)
-        self._lines: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
+    def listen(step: Step) -> None:  # in the worker's thread
+        loop.call_soon_threadsafe(queue.put_nowait, {"progress": step})
 
-        def listen(step: Step) -> None:  # in the worker's thread
-            loop.call_soon_threadsafe(self._lines.put_nowait, {"progress": step})
+    job.listener = listen
+    future = submit()
 
-        job.listener = listen
-        self._job = job
-        self._future = submit()
+    async def add_last_line() -> None:
+        try:
+            result = await _result(request.receive, future, job=job)
+            line: Mapping[str, object] = {"result": result.model_dump(mode="json", by_alias=True)}
+        except Refusal as refusal:
+            request.scope["refusal"] = refusal.code
+            line = refusal.body()
+        queue.put_nowait(line)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        ending = asyncio.create_task(self._add_last_line(scope, receive))
+    ending = asyncio.create_task(add_last_line())
+
+    async def lines() -> AsyncIterator[str]:
         line: Mapping[str, object] = {}
         try:
             while not line.keys() & {"result", "error"}:
-                line = await self._lines.get()
-                text = json.dumps(line, ensure_ascii=False) + "\n"
-                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+                line = await queue.get()
+                yield json.dumps(line, ensure_ascii=False) + "\n"
         finally:
             ending.cancel()  # ends the work if the client has disconnected
-        await send({"type": "http.response.body", "body": b""})
 
-    async def _add_last_line(self, scope: Scope, receive: Receive) -> None:
-        try:
-            result = await _result(receive, self._future, job=self._job)
-            line: Mapping[str, object] = {"result": result.model_dump(mode="json", by_alias=True)}
-        except Refusal as refusal:
-            scope["refusal"] = refusal.code
-            line = refusal.body()
-        self._lines.put_nowait(line)
+    return StreamingResponse(lines(), media_type=LINES)
 
 
 @router.get("/v1/thumbnails/{key}", responses=ERRORS, response_class=Response)

@@ -7,22 +7,20 @@ from pydantic import Field
 
 from dtpt.options import Listed, LoadOptions, Options
 
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
 
 class Limits(Options):
     """Bounds of requests, and of the time and memory that they get; see also `schemas`."""
 
-    max_body_bytes: Annotated[int, Field(ge=1, description="Size of a request's body.")] = (
-        10_000_000
-    )
-    body_seconds: Annotated[float, Field(description="Time in which a body must arrive.")] = 20.0
-    header_seconds: Annotated[float, Field(description="Time in which headers must arrive.")] = 10.0
-    max_pixels: Annotated[int, Field(ge=1, description="Pixels of an image.")] = 40_000_000
+    max_body_bytes: Annotated[int, Field(ge=1, description="Of a request.")] = 10_000_000
+    body_seconds: Annotated[Seconds, Field(description="In which a body must arrive.")] = 20.0
+    header_seconds: Annotated[Seconds, Field(description="In which headers must arrive.")] = 10.0
+    max_pixels: Annotated[int, Field(ge=1, description="Of an image.")] = 40_000_000
     waiting: Annotated[
         int, Field(ge=0, le=1000, description="Requests that may wait; more get 503.")
     ] = 8
-    deadline: Annotated[
-        float, Field(gt=0, le=86_400, description="Seconds that a request may take.")
-    ] = 120.0
+    deadline: Annotated[Seconds, Field(description="Seconds that a request may take.")] = 120.0
     cache_mb: Annotated[int, Field(ge=0, description="Memory for features of images.")] = 256
 
 
@@ -57,12 +55,3 @@ class ServeOptions(LoadOptions, Limits):
     @property
     def limits(self) -> Limits:
         return Limits(**self.model_dump(include=set(Limits.model_fields)))
-
-
-FLAGS = (
-    *LoadOptions.model_fields,
-    *ServeOptions.__annotations__,
-    "waiting",
-    "deadline",
-    "cache_mb",
-)

@@ -9,10 +9,10 @@ import hashlib
 import mmap
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
-from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from dtpt.images import open_image, pixel_digest
 from dtpt.methods import ResolvedMethod, method_title, resolve_method
 from dtpt.prediction.prediction import Prediction
 from dtpt.prediction.predictor import Predictor
-from dtpt.tuning import Outcome
+from dtpt.tuning import Outcome, TuningSettings
 from dtpt.views import ViewRecipe, contact_sheet
 from dtpt.web import schemas
 from dtpt.web.evidence import CellEvidence, calibrated
@@ -41,38 +41,34 @@ CLASS_LISTS = 4  # that are kept
 GRAPH_BYTES = 200_000_000  # of memory for each of them
 NEAREST_WORDS = 3
 
-Value = TypeVar("Value")
 
-
-class LruCache(Generic[Value]):
-    """Values with a total size of at most `most`, for several threads."""
+class ImageCache:
+    """Encoded images with a total size of at most `most` bytes, for several threads."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = 0
-        self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+        self._entries: OrderedDict[str, EncodedImage] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Hashable) -> Value | None:
+    def get(self, key: str) -> "EncodedImage | None":
         with self._lock:
-            if key not in self._entries:
-                return None
-            self._entries.move_to_end(key)
-            return self._entries[key][0]
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
 
-    def put(self, key: Hashable, value: Value, *, size: int = 1) -> None:
-        if size > self.most:  # it would displace everything else
+    def put(self, key: str, image: "EncodedImage") -> None:
+        if image.size > self.most:  # it would displace everything else
             return
         with self._lock:
-            _, replaced = self._entries.pop(key, (None, 0))
-            self._entries[key] = (value, size)
-            self.size += size - replaced
+            replaced = self._entries.pop(key, None)
+            self._entries[key] = image
+            self.size += image.size - (replaced.size if replaced else 0)
             while self.size > self.most:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.size -= dropped
+                self.size -= self._entries.popitem(last=False)[1].size
 
 
 def _own_pages(data: bytes) -> mmap.mmap:
@@ -94,6 +90,11 @@ class EncodedImage:
     values: mmap.mmap  # of the features, float32
     shape: tuple[int, ...]  # (N, D)
     sheet: mmap.mmap | None  # thumbnails of the views, a JPEG
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory; pages are rounded up."""
+        return len(self.values) + len(self.sheet or b"") + 3 * mmap.PAGESIZE
 
     @property
     def features(self) -> Tensor:
@@ -141,8 +142,8 @@ class Playground:
         self.limits = limits
         self.evidence = tuple(evidence)
         self.calibrations = tuple(calibrations)
-        self.images = LruCache[EncodedImage](limits.cache_mb * 1_000_000)
-        self._predictors = LruCache[Predictor](CLASS_LISTS)
+        self.images = ImageCache(limits.cache_mb * 1_000_000)
+        self._cached_predictor = lru_cache(CLASS_LISTS)(self._make_predictor)
 
     def predict(
         self, image: bytes | None, settings: PredictSettings, *, job: Job
@@ -188,18 +189,15 @@ class Playground:
         )
 
     def _predictor(self, settings: PredictSettings) -> Predictor:
-        key = (settings.classes, settings.template, settings.tuning)
-        predictor = self._predictors.get(key)
-        if predictor is None:
-            predictor = Predictor(
-                self.model,
-                settings.classes,
-                template=settings.template,
-                settings=settings.tuning,
-                budget_bytes=GRAPH_BYTES,
-            )
-            self._predictors.put(key, predictor)
+        predictor = self._cached_predictor(settings.classes, settings.template, settings.tuning)
         return predictor.with_recipe(ViewRecipe(count=settings.views, augmix=settings.augmix))
+
+    def _make_predictor(
+        self, classes: tuple[str, ...], template: str, settings: TuningSettings
+    ) -> Predictor:
+        return Predictor(
+            self.model, classes, template=template, settings=settings, budget_bytes=GRAPH_BYTES
+        )
 
     def _encoded(
         self, image: bytes | None, query: _Query, *, job: Job
@@ -217,8 +215,7 @@ class Playground:
         if known is not None and (known.sheet is not None or query.rendered_for is not None):
             return known, True
         encoded = self._encode(decoded, image_id, query=query, job=job)
-        size = len(encoded.values) + len(encoded.sheet or b"") + 3 * mmap.PAGESIZE  # rounded up
-        self.images.put(query.key(image_id), encoded, size=size)
+        self.images.put(query.key(image_id), encoded)
         return encoded, False
 
     def _encode(

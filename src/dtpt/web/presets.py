@@ -28,19 +28,19 @@ router = APIRouter()
 @lru_cache(maxsize=1)
 def class_lists() -> dict[str, tuple[ClassList, tuple[str, ...]]]:
     """Return the lists by name: groups of emoji, then the named data sets, the paper's first."""
-    lists = {}
+    lists = []
     for group in openmoji.BENCHMARK_GROUPS if openmoji.is_installed() else ():
-        name, title = f"openmoji/{group}", group.replace("-", " and ").capitalize()
         classes = tuple(openmoji.official_name(code) for code in openmoji.concept_groups()[group])
-        entry = ClassList(name=name, title=title, group="Emoji", count=len(classes))
-        lists[name] = (entry, classes)
+        title = group.replace("-", " and ").capitalize()
+        lists.append((f"openmoji/{group}", title, "Emoji", classes))
     for name in NAMED_SETS:
         known = catalog_entry(name)
-        classes = tuple(prompt_name(raw) for raw in known.classes)
-        group = family_title(known.family)
-        entry = ClassList(name=name, title=known.title, group=group, count=len(classes))
-        lists[name] = (entry, classes)
-    return lists
+        classes = tuple(map(prompt_name, known.classes))
+        lists.append((name, known.title, family_title(known.family), classes))
+    return {
+        name: (ClassList(name=name, title=title, group=group, count=len(classes)), classes)
+        for name, title, group, classes in lists
+    }
 
 
 @router.get("/v1/classes")
