@@ -213,7 +213,7 @@ def test_disconnecting_in_the_middle_of_a_body_frees_the_slot(held):
     held.until_idle()
 
 
-def test_under_load_every_request_gets_a_result_or_is_told_when_to_try_again(held):
+def test_under_load_every_request_gets_a_result_or_a_time_to_try_again(held):
     responses: list[tuple[int, dict[str, str]]] = []
     body, headers = form(png(), {**SETTINGS, "methods": ["zero-shot"]})
 

@@ -111,7 +111,7 @@ def controls(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare regularisers at equal strength with a random direction and with smaller steps.
+    """Compare regularisers of equal effect with a random direction and with smaller steps.
 
     Every regulariser gets the λ with which it wins a given fraction of the first step's signs, on
     average over some images, without their labels. TPT with smaller learning rates traces the

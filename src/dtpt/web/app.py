@@ -33,6 +33,7 @@ from dtpt.web.telemetry import Observer, Requests, Write
 
 Result = TypeVar("Result", bound=BaseModel)
 LINES = "application/x-ndjson"
+REFUSED = (Refusal, dtpt.DtptError, HTTPException, RequestValidationError, ValidationError)
 ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": schemas.Error},
     "5XX": {"model": schemas.Error},
@@ -91,7 +92,7 @@ def build_app(
     app.state.service = service
     app.include_router(router)
     app.include_router(presets.router)
-    for kind in (Refusal, dtpt.DtptError, HTTPException, RequestValidationError, Exception):
+    for kind in (*REFUSED, Exception):
         app.add_exception_handler(kind, _error_response)
     guarded = Guard(app, access=access)
     return Observer(guarded, requests=service.requests, write=write)
@@ -151,7 +152,7 @@ async def read_predict_request(
     """Return the image (None if the settings name it by id) and the settings."""
     kind = content_type(headers)
     if kind == "application/json":
-        settings = _read_settings(body)
+        settings = PredictSettings.model_validate_json(body)
         if settings.image_id is None:
             raise Refusal("settings_invalid", "image_id: is missing; JSON has no image.")
         return None, settings
@@ -160,14 +161,7 @@ async def read_predict_request(
     fields = await _form_fields(body, headers, most=limits.max_body_bytes)
     if not fields.get("image") or "settings" not in fields:
         raise Refusal("body_malformed", "The form needs the fields 'image' and 'settings'.")
-    return fields["image"], _read_settings(fields["settings"])
-
-
-def _read_settings(text: bytes) -> PredictSettings:
-    try:
-        return PredictSettings.model_validate_json(text)
-    except ValidationError as error:
-        raise as_refusal(error) from None
+    return fields["image"], PredictSettings.model_validate_json(fields["settings"])
 
 
 class _InMemoryParser(MultiPartParser):

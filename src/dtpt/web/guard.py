@@ -104,10 +104,6 @@ class Refusal(Exception):
     message: str  # what is wrong with this request
     headers: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def status(self) -> int:
-        return CODES[self.code][0]
-
     def body(self) -> dict[str, Any]:
         """Return the JSON of the response."""
         remedy = CODES[self.code][1]
@@ -115,7 +111,7 @@ class Refusal(Exception):
 
     def response(self) -> JSONResponse:
         closing = {"Connection": "close"} if self.code in _CLOSING else {}
-        return JSONResponse(self.body(), self.status, self.headers | closing)
+        return JSONResponse(self.body(), CODES[self.code][0], self.headers | closing)
 
 
 def as_refusal(error: BaseException) -> Refusal:

@@ -54,4 +54,5 @@ class ServeOptions(LoadOptions, Limits):
 
     @property
     def limits(self) -> Limits:
+        """The limits alone: without the token."""
         return Limits(**self.model_dump(include=set(Limits.model_fields)))

@@ -189,11 +189,12 @@ class Playground:
         )
 
     def _predictor(self, settings: PredictSettings) -> Predictor:
-        predictor = self._cached_predictor(settings.classes, settings.template, settings.tuning)
+        classes, template = settings.classes, settings.template
+        predictor = self._cached_predictor(classes, template, settings=settings.tuning)
         return predictor.with_recipe(ViewRecipe(count=settings.views, augmix=settings.augmix))
 
     def _make_predictor(
-        self, classes: tuple[str, ...], template: str, settings: TuningSettings
+        self, classes: tuple[str, ...], template: str, *, settings: TuningSettings
     ) -> Predictor:
         return Predictor(
             self.model, classes, template=template, settings=settings, budget_bytes=GRAPH_BYTES

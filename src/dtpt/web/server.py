@@ -35,10 +35,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except OSError as error:
-        raise DtptError(
-            f"Cannot listen on {host}, port {port}: {os_error(error)}. "
-            "Choose another --port or --host."
-        ) from None
+        reason = f"Cannot listen on {host}, port {port}: {os_error(error)}."
+        raise DtptError(f"{reason} Choose another --port or --host.") from None
 
 
 def start(
@@ -86,11 +84,8 @@ def start(
 
 def _check_model(calibration: Calibration, model: Clip, *, path: Path) -> None:
     if calibration.setup.fingerprint != model.fingerprint:
-        raise CalibrationError(
-            f"{printable(path)} is for the model {calibration.setup.model} "
-            f"({calibration.setup.fingerprint[:12]}…), not for {model.fingerprint[:12]}…: "
-            "give the --model that it was made with."
-        )
+        name = calibration.setup.model
+        raise CalibrationError(f"{printable(path)} is for another --model, {name}.")
 
 
 def make_server(

@@ -63,5 +63,6 @@ function none(server, shown, result) {
     ? `The runs and calibrations of this server (${available.join(", ")}) are not for ${shown.title} with this model, prompt, class list and these views.`
     : "The server was started without a run or a calibration.";
   return h("p", {}, h("strong", {}, "No evidence for this setup. "), why, " Create some with ", h("code", {}, "dtpt eval"), " and ",
-    h("code", {}, "dtpt calibrate"), ", then start ", h("code", {}, "dtpt serve --evidence RUN --calibration FILE"), ".");
+    h("code", {}, "dtpt calibrate"), ", then start ", h("code", {}, "dtpt serve"), " with ",
+    h("code", {}, "--evidence RUN"), " and ", h("code", {}, "--calibration FILE"), ".");
 }
