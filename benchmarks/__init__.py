@@ -2,7 +2,7 @@
 
 Each is one module with one function of that name, which returns what `--json` prints: tuning,
 end-to-end, views, pipeline, runs, chunks, cluster, serve, rows, sizing. `measuring.py` has what
-they share; `reference_towers.py` and `reference_views.py` are the baselines ("plain" in results):
-the released code of the peers. A ratio compares two variants that were measured in turns in one
+they share; `reference_towers.py` and `reference_views.py` are the baselines, the procedure of the
+peers' released code. A ratio compares two variants that were measured in turns in one
 process. No test depends on a time.
 """

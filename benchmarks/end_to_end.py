@@ -6,7 +6,7 @@ does: the views, the image tower over all of them and once more over the origina
 as printed, both towers as published. Zero-shot needs one view only. Ours makes the views once,
 encodes them once, and the engine runs all settings. What does not depend on the image is made
 before. Of twenty settings, which are independent repetitions of the same work, the baseline runs
-one, and its time is multiplied; `plain_measured` counts those that ran.
+one, and its time is multiplied; `baseline_measured` counts those that ran.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     **METHOD_SETS,
     "twenty": tuple(f"d-tpt@{10 ** (3 + number / 5):.4g}" for number in range(20)),
 }
-PLAIN_MEASURED = {"one": 1, "five": 5, "twenty": 1}  # settings that the baseline runs
+BASELINE_MEASURED = {"one": 1, "five": 5, "twenty": 1}  # settings that the baseline runs
 
 Stages = dict[str, float]  # seconds of "views", "tower" and "text"
 
@@ -43,7 +43,7 @@ class Fixture:
     """What both variants work with."""
 
     clip: Clip
-    plain: Clip
+    reference: Clip
     tuner: Tuner
     recipe: ViewRecipe
     image: Image
@@ -94,12 +94,12 @@ def end_to_end(
 def measure(fixture: Fixture, name: str, *, repeat: int) -> dict[str, Times[Stages]]:
     """Time both variants; each runs before with two views, so that what is kept is made."""
     methods = [resolve_method(setting) for setting in SETTINGS[name]]
-    plain = methods[: PLAIN_MEASURED[name]]
+    few_methods = methods[: BASELINE_MEASURED[name]]
     few = replace(fixture, recipe=fixture.recipe.model_copy(update={"count": 2}))
-    baseline(few, plain[-1:])
+    baseline(few, few_methods[-1:])
     optimised(few, methods)
     variants = {
-        "plain": partial(baseline, fixture, plain),
+        "baseline": partial(baseline, fixture, few_methods),
         "ours": partial(optimised, fixture, methods),
     }
     return measuring.in_turns(variants, repeat, warm_up=False)
@@ -120,7 +120,7 @@ def optimised(fixture: Fixture, methods: Sequence[ResolvedMethod]) -> Stages:
 
 def baseline(fixture: Fixture, methods: Sequence[ResolvedMethod]) -> Stages:
     """Run each method by itself, everything anew."""
-    watch, clip = Stopwatch(), fixture.plain
+    watch, clip = Stopwatch(), fixture.reference
     draw: Row = {"seed": 0, "image_id": "bench", "preprocessing": clip.preprocessing}
     for method in methods:
         recipe = fixture.recipe.model_copy(update={} if method.uses_views else {"count": 1})
@@ -136,19 +136,19 @@ def baseline(fixture: Fixture, methods: Sequence[ResolvedMethod]) -> Stages:
 
 
 def _row(name: str, times: dict[str, Times[Stages]], *, possible: float) -> Row:
-    plain, ours, measured = times["plain"], times["ours"], PLAIN_MEASURED[name]
+    reference, ours, measured = times["baseline"], times["ours"], BASELINE_MEASURED[name]
     factor = len(SETTINGS[name]) / measured
     return {
         "settings": name,
-        "plain_seconds": factor * plain.best,
-        "plain_measured": measured,
+        "baseline_seconds": factor * reference.best,
+        "baseline_measured": measured,
         "seconds": ours.best,
-        "ratio": factor * plain.best / ours.best,
-        "shares": _fractions(ours.result),
-        "plain_shares": _fractions(plain.result),
+        "ratio": factor * reference.best / ours.best,
+        "fractions": _fractions(ours.result),
+        "baseline_fractions": _fractions(reference.result),
         "stages": ours.result,
-        "plain_stages": {stage: factor * seconds for stage, seconds in plain.result.items()},
-        "tower_share_of_peak": 1 / (ours.result["tower"] * possible),
+        "baseline_stages": {stage: factor * seconds for stage, seconds in reference.result.items()},
+        "tower_fraction_of_peak": 1 / (ours.result["tower"] * possible),
     }
 
 

@@ -42,27 +42,27 @@ def serve(
     model: str = "pocket",
     views: int = 64,
     clients: Listed = "1,4,32",
-    answers: int = 40,
+    predictions: int = 40,
     requests: int = 1000,
-    crowd: int = 200,
+    burst: int = 200,
 ) -> Row:
     """Measure the HTTP service against the library, its memory, and its behaviour under load.
 
     Args:
-        answers: Per round of library and service, and per client of a group.
+        predictions: Per round of library and service, and per client of a group.
         requests: For the memory figure, after warming up; 0 leaves it out.
-        crowd: Clients that send one request each at the same moment; 0 leaves it out.
+        burst: Clients that send one request each at the same moment; 0 leaves it out.
     """
     sizes, images = whole_numbers(clients, "--clients"), new_images()
     with torch_threads(1), _server(model) as (process, port):
         about, service = machine(), Service(port, process.pid, views)
-        library, over_http = _in_rounds(model, service, answers=answers, images=images)
-        groups = [_group(service, size, answers=answers, images=images) for size in sizes]
+        library, over_http = _in_rounds(model, service, predictions=predictions, images=images)
+        groups = [_group(service, size, predictions=predictions, images=images) for size in sizes]
         memory, cache = _resident(process.pid), service.cache_bytes()
         for _ in range(requests):
             service.ask(next(images))
         memory, cache = _resident(process.pid) - memory, service.cache_bytes() - cache
-        statuses = _crowd(service, crowd, images=images)
+        statuses = _burst(service, burst, images=images)
     return {
         "model": model,
         "views": views,
@@ -76,8 +76,8 @@ def serve(
         "requests": requests,
         "memory_growth": memory,
         "cache_growth": cache,
-        "crowd": crowd,
-        "crowd_statuses": statuses,
+        "burst": burst,
+        "burst_statuses": statuses,
         "machine": about,
     }
 
@@ -144,7 +144,7 @@ class Service:
 
 
 def _in_rounds(
-    model: str, service: Service, *, answers: int, images: Iterator[bytes]
+    model: str, service: Service, *, predictions: int, images: Iterator[bytes]
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return wall and processor seconds of one prediction: of the library, and over HTTP."""
     classifier = Classifier(
@@ -154,10 +154,10 @@ def _in_rounds(
     service.ask(next(images))
     library, over_http = [], []
     for _ in range(ROUNDS):
-        given = [next(images) for _ in range(2 * answers)]
-        library.append(_round(classifier.predict, time.process_time, images=given[:answers]))
+        given = [next(images) for _ in range(2 * predictions)]
+        library.append(_round(classifier.predict, time.process_time, images=given[:predictions]))
         spent = lambda: _processor_seconds(service.process)  # noqa: E731
-        over_http.append(_round(service.ask, spent, images=given[answers:]))
+        over_http.append(_round(service.ask, spent, images=given[predictions:]))
     return _best(library), _best(over_http)
 
 
@@ -177,7 +177,7 @@ def _best(rounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return min(wall for wall, _ in rounds), min(processor for _, processor in rounds)
 
 
-def _group(service: Service, clients: int, *, answers: int, images: Iterator[bytes]) -> Row:
+def _group(service: Service, clients: int, *, predictions: int, images: Iterator[bytes]) -> Row:
     """Let some clients send one request after the other."""
     seconds: list[float] = []
     refused: list[float] = []
@@ -188,19 +188,19 @@ def _group(service: Service, clients: int, *, answers: int, images: Iterator[byt
             status = service.ask(image)
             (seconds if status == 200 else refused).append(time.perf_counter() - began)
 
-    given = [[next(images) for _ in range(answers)] for _ in range(clients)]
+    given = [[next(images) for _ in range(predictions)] for _ in range(clients)]
     spent = _together(client, given)
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if seconds else (float("nan"), float("nan"))
     return {
         "clients": clients,
-        "answers_per_second": len(seconds) / spent,
+        "predictions_per_second": len(seconds) / spent,
         "p50": float(p50),
         "p95": float(p95),
         "refused": len(refused),
     }
 
 
-def _crowd(service: Service, clients: int, *, images: Iterator[bytes]) -> dict[str, int]:
+def _burst(service: Service, clients: int, *, images: Iterator[bytes]) -> dict[str, int]:
     """Let many clients send one request at the same moment and count the statuses."""
     statuses: Counter[str] = Counter()
     ready = threading.Barrier(max(1, clients))

@@ -22,7 +22,7 @@ from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.tuning import Tuner
 
-PLAIN_GB_PER_CLASS = 0.034  # what the baseline grew by at 47 classes; decides what is skipped
+BASELINE_GB_PER_CLASS = 0.034  # what the baseline grew by at 47 classes; decides what is skipped
 VIEWS = 64
 
 
@@ -33,33 +33,33 @@ def tuning(
     architecture: str = "ViT-B-16",
     threads: Threads = None,
     repeat: Repeat = 3,
-    plain_memory_gb: float = 16.0,
+    baseline_memory_gb: float = 16.0,
     memory: bool = True,
 ) -> Row:
     """Compare the engine with Algorithm 1 as printed, on the text side of one image.
 
     Args:
         methods: Names, comma-separated; "one" is D-TPT, "five" are the paper's.
-        plain_memory_gb: Skip the baseline above this.
+        baseline_memory_gb: Skip the baseline above this.
         memory: Measure peak memory too.
     """
     names = measuring.method_names(methods)
-    has_plain = all(is_algorithm_1(resolve_method(name)) for name in names)
+    has_baseline = all(is_algorithm_1(resolve_method(name)) for name in names)
     rows = []
     with measuring.torch_threads(threads):
         machine = measuring.machine()
         for count in measuring.whole_numbers(classes, "--classes"):
-            plain = has_plain and count * PLAIN_GB_PER_CLASS <= plain_memory_gb
+            with_baseline = has_baseline and count * BASELINE_GB_PER_CLASS <= baseline_memory_gb
             case = Case(architecture, count, names)
-            rows.append(measure(case, repeat, plain=plain, memory=memory))
+            rows.append(measure(case, repeat, with_baseline=with_baseline, memory=memory))
     return {"rows": rows, "repeat": repeat, "machine": machine}
 
 
 def is_algorithm_1(method: ResolvedMethod) -> bool:
     """Return whether Algorithm 1 covers a method: a tuned context or none, one view read out."""
-    is_plain = not (method.method.static or method.method.is_stateful or method.auto)
+    is_episodic = not (method.method.static or method.method.is_stateful or method.auto)
     is_read_as_is = not (method.modifiers or method.read_out)
-    return method.method.parameter != "shift" and is_plain and is_read_as_is
+    return method.method.parameter != "shift" and is_episodic and is_read_as_is
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Case:
         if variant == "engine":
             tuner = Tuner(model, prompts)
             return lambda: tuner.predict(views, methods)
-        plain = ReferenceClip(model)
-        return lambda: [algorithm_1(plain, prompts, views=views, method=m) for m in methods]
+        reference = ReferenceClip(model)
+        return lambda: [algorithm_1(reference, prompts, views=views, method=m) for m in methods]
 
 
 def prepare(variant: str, threads: int, *, case: Row) -> Callable[[], object]:
@@ -95,10 +95,10 @@ def prepare(variant: str, threads: int, *, case: Row) -> Callable[[], object]:
     return rebuilt.work(variant, model, prompts=prompts)
 
 
-def measure(case: Case, repeat: int, *, plain: bool, memory: bool) -> Row:
+def measure(case: Case, repeat: int, *, with_baseline: bool, memory: bool) -> Row:
     """Measure one class count in this process, and its memory in others."""
     model, prompts = case.build()
-    names = ["plain", "engine"] if plain else ["engine"]
+    names = ["baseline", "engine"] if with_baseline else ["engine"]
     work = {name: case.work(name, model, prompts=prompts) for name in names}
     before = measuring.matmul_peak_gflops()
     times = measuring.in_turns(work, repeat)
@@ -108,20 +108,20 @@ def measure(case: Case, repeat: int, *, plain: bool, memory: bool) -> Row:
         name: grown_mb(f"{__name__}:prepare", {"variant": name, **shared})
         for name in (names if memory else ())
     }
-    engine, baseline = times["engine"], times.get("plain")
+    engine, baseline = times["engine"], times.get("baseline")
     gflops = measuring.count_gflop(work["engine"]) / engine.best
     return {
         "methods": ",".join(case.methods),
         "classes": case.classes,
         "tokens": prompts.tokens,
-        "plain_seconds": baseline.best if baseline else None,
+        "baseline_seconds": baseline.best if baseline else None,
         "engine_seconds": engine.best,
         "ratio": baseline.best / engine.best if baseline else None,
-        "plain_processor_seconds": baseline.best_processor if baseline else None,
+        "baseline_processor_seconds": baseline.best_processor if baseline else None,
         "engine_processor_seconds": engine.best_processor,
-        "plain_peak_mb": peaks.get("plain"),
+        "baseline_peak_mb": peaks.get("baseline"),
         "engine_peak_mb": peaks.get("engine"),
         "engine_gflops": gflops,
-        "share_of_peak": gflops / max(before, after),
+        "fraction_of_peak": gflops / max(before, after),
         "peak_gflops": (before, after),
     }

@@ -47,15 +47,15 @@ def measure(size: int, count: int, *, repeat: int) -> Row:
         for name in DRAWS:
             make_views(image, recipe=recipe, seed=0, image_id=name, preprocessing=setting, out=kept)
 
-    times = measuring.in_turns({"plain": baseline, "ours": optimised}, repeat)
-    plain, ours = (times[name].best_processor / len(DRAWS) for name in ("plain", "ours"))
+    times = measuring.in_turns({"baseline": baseline, "ours": optimised}, repeat)
+    reference, ours = (times[name].best_processor / len(DRAWS) for name in ("baseline", "ours"))
     return {
         "size": size,
-        "picture": shape,
+        "image": shape,
         "views": count,
-        "plain_seconds": plain,
+        "baseline_seconds": reference,
         "seconds": ours,
-        "plain_views_per_second": count / plain,
+        "baseline_views_per_second": count / reference,
         "views_per_second": count / ours,
-        "ratio": plain / ours,
+        "ratio": reference / ours,
     }

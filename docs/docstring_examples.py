@@ -1,7 +1,6 @@
 """Show the examples of docstrings as code on the site.
 
-The sections are called "Example" in this project; the reader of docstrings behind mkdocstrings
-knows them as "Examples" only.
+The sections are called "Example" in this project; mkdocstrings recognises "Examples" only.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Gather the pages of the documentation site: `python docs/pages.py build/docs`.
 
 The Markdown files of this folder and of the repository's root are copied; the references of the
-command line and of the Python API are made from the code and never committed. What comes out is a
-plain folder, from which MkDocs (and whatever else reads `mkdocs.yml`) builds the site.
+command line and of the Python API are made from the code and never committed. The result is a
+folder from which MkDocs (or another builder that reads `mkdocs.yml`) builds the site.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Files outside of docs/ that are pages too, by the name that they get on the site.
+# Files outside of docs/ that are pages too, and their names on the site.
 ROOT_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -34,25 +34,25 @@ MODULES = {
     "dtpt.views": "The views of an image.",
     "dtpt.tuning": "The engine.",
     "dtpt.calibration": "Temperature, prediction sets, abstention, and the calibration file.",
-    "dtpt.runs": "Evaluation that can be stopped and continued.",
-    "dtpt.analysis": "What the paper computes beside its tables.",
-    "dtpt.errors": "Everything that is raised on purpose.",
+    "dtpt.runs": "Resumable evaluation.",
+    "dtpt.analysis": "What the paper computes beside its tables, and studies.",
+    "dtpt.errors": "The error classes.",
 }
-_PLAIN = "    options:\n      members: false\n      show_bases: false\n"
+_RECORD = "    options:\n      members: false\n      show_bases: false\n"
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_PICTURE = re.compile(r"<!-- picture: (\S+) \| (.*?) -->")
+_FIGURE = re.compile(r"<!-- image: (\S+) \| (.*?) -->")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def write_pages(target: Path) -> None:
-    """Fill a folder, which is emptied first, with every page and picture of the site."""
+    """Fill a folder, which is emptied first, with every page and figure of the site."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for pattern in COPIED:
         for path in sorted((ROOT / "docs").glob(pattern)):
             shutil.copyfile(path, target / path.name)
     for page in target.glob("*.md"):
-        text = with_pictures(page.read_text("utf-8"), target)
+        text = with_figures(page.read_text("utf-8"), target)
         page.write_text(site_links(text, folder="docs"), "utf-8")
     for source, name in ROOT_PAGES.items():
         text = (ROOT / source).read_text("utf-8")
@@ -66,17 +66,17 @@ def write_pages(target: Path) -> None:
         (target / "api" / f"{module}.md").write_text(api_page(module, purpose), "utf-8")
 
 
-def with_pictures(text: str, target: Path) -> str:
-    """Run the Python of a page that asks for pictures, and put what it drew into the page.
+def with_figures(text: str, target: Path) -> str:
+    """Run the Python of a page that contains figures, and put the files that it writes there.
 
-    `<!-- picture: views.png | words -->` asks for one. Pictures are made anew for every site and
+    `<!-- image: views.png | alternative text -->` is a figure. Figures are made for every site and
     never committed.
 
     Args:
         text: Of the page.
-        target: Folder of the site's pages, where the pictures go.
+        target: Folder of the site's pages.
     """
-    wanted = _PICTURE.findall(text)
+    wanted = _FIGURE.findall(text)
     if not wanted:
         return text
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def with_pictures(text: str, target: Path) -> str:
         subprocess.run(command, cwd=folder, check=True, capture_output=True)  # noqa: S603 - ours
         for name, _ in wanted:
             shutil.copyfile(Path(folder) / name, target / name)
-    return _PICTURE.sub(r"![\2](\1)", text)
+    return _FIGURE.sub(r"![\2](\1)", text)
 
 
 def site_links(text: str, *, folder: str) -> str:
@@ -96,7 +96,7 @@ def site_links(text: str, *, folder: str) -> str:
         folder: Of the file, relative to the repository's root.
 
     Returns:
-        The same text; links to files that are no page (source code) become plain words.
+        The same text; links to files that are not pages (source code) become text.
 
     Example:
         >>> site_links("[a](../SECURITY.md#how) [b](../src/dtpt/files.py)", folder="docs")
@@ -107,22 +107,22 @@ def site_links(text: str, *, folder: str) -> str:
         words, address, anchor = match[1], match[2], match[3] or ""
         if ":" in address:
             return match[0]
-        place = (ROOT / folder / address).resolve()
-        page = ROOT_PAGES.get(place.relative_to(ROOT).as_posix())
-        if page is None and place.parent == ROOT / "docs" and place.is_file():
-            page = place.name
+        path = (ROOT / folder / address).resolve()
+        page = ROOT_PAGES.get(path.relative_to(ROOT).as_posix())
+        if page is None and path.parent == ROOT / "docs" and path.is_file():
+            page = path.name
         return f"[{words}]({page}{anchor})" if page else words
 
     return _LINK.sub(replaced, text)
 
 
 def command_reference() -> str:
-    """Return the reference of all commands and options, as their own help has it."""
+    """Return the reference of all commands and options, from their help."""
     from dtpt.cli.main import make_app
 
     text = make_app().generate_docs(output_format="markdown")
     commands = re.sub(r"## Table of Contents\n.*?(?=\*\*Commands)", "", text, flags=re.DOTALL)
-    commands = commands.replace("][", "]\\[")  # [+modifier][@lambda] is no link
+    commands = commands.replace("][", "]\\[")  # [+modifier][@lambda] is not a link
     return commands.replace("# dtpt\n", "# Command line\n", 1)
 
 
@@ -143,7 +143,7 @@ def results_page() -> str:
         "writes it again. All numbers are fractions (NLL in nats). The same as a JSON schema: "
         "[results.schema.json](results.schema.json).",
     ]
-    return "\n".join([*lines, *(f"\n::: dtpt.runs.results.{name}\n{_PLAIN}" for name in records)])
+    return "\n".join([*lines, *(f"\n::: dtpt.runs.results.{name}\n{_RECORD}" for name in records)])
 
 
 def results_schema() -> str:
@@ -155,7 +155,7 @@ def results_schema() -> str:
 
 
 def api_page(module: str, purpose: str) -> str:
-    """Return a page that asks mkdocstrings for every public name of a module."""
+    """Return a page on which mkdocstrings describes every public name of a module."""
     lines = [f"# `{module}`", "", purpose, ""]
     for name in public_names(module):
         lines += [f"::: {module}.{name}", ""]
@@ -163,7 +163,7 @@ def api_page(module: str, purpose: str) -> str:
 
 
 def public_names(module: str) -> list[str]:
-    """Return what a module offers: its `__all__`, or else the classes that it defines.
+    """Return the public names of a module: its `__all__`, or else the classes that it defines.
 
     Example:
         >>> public_names("dtpt.views")

@@ -1,7 +1,7 @@
 """Compare the mean of 16 views with methods that had 64.
 
 `python docs/sixteen_views.py ALL SIXTEEN`: the arguments are the runs that docs/findings.md names.
-Prints differences, paired by picture, with intervals corrected for all comparisons of a family.
+Prints differences, paired by image, with intervals corrected for all comparisons of a family.
 """
 
 import sys
@@ -27,7 +27,7 @@ MANY = ("tpt", "d-tpt@1000000", "mean-views")
 
 
 def pooled(run: Run, label: str, *, line: bool) -> PooledPredictions:
-    """Return all answers of a method on the sets in colour, or on those of line art."""
+    """Return all predictions of a method on the sets in colour, or on those of line art."""
     cells = [
         cell
         for cell in run.cells
@@ -43,13 +43,15 @@ def compare(many: Run, few: Run, *, line: bool) -> None:
     names = list(methods)
     pairs = [(first, second) for first in names[: len(FEW)] for second in names[len(FEW) :]]
     print("line art" if line else "colour")
-    for found in compare_table(
+    for difference in compare_table(
         methods, pairs, generator=np.random.default_rng(0), metrics=COMPARED
     ):
-        factor = METRICS[found.metric].factor if found.metric in METRICS else 100
-        numbers = (factor * value for value in (found.estimate, found.low, found.high))
+        factor = METRICS[difference.metric].factor if difference.metric in METRICS else 100
+        numbers = (
+            factor * value for value in (difference.estimate, difference.low, difference.high)
+        )
         text = "{:+.3g} [{:+.3g}, {:+.3g}]".format(*numbers)
-        print(f"  {found.first} - {found.second}: {found.metric} {text}")
+        print(f"  {difference.first} - {difference.second}: {difference.metric} {text}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A second device on a machine that has none: real numbers, behind a wall.
 
 Inside `far_device()`, torch's device "meta" holds values. A tensor there is a wrapper around a
-tensor of the CPU, so that everything can be computed (also what asks for a number, such as
+tensor of the CPU, so that everything can be computed (also calls that need a number, such as
 `.item()`), but an operation fails that
 
 * takes tensors of both devices, as it would on CUDA (numbers without dimensions are allowed, as

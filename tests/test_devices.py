@@ -110,7 +110,7 @@ def test_reference_algorithm_runs_there(tiny_clip, views):
         close(algorithm_1(model, prompts, views=views.to(device), method=method), near, atol=1e-4)
 
 
-def test_classifier_answers_from_there(tiny_clip, images):
+def test_classifier_predicts_there(tiny_clip, images):
     image = images.samples[0].image.open()
     near = Classifier(tiny_clip, NAMES, views=16).predict(image)
     with far_device() as device:

@@ -1,4 +1,4 @@
-"""Every example in a docstring runs, wherever it stands."""
+"""Every example in a docstring runs."""
 
 import doctest
 import importlib.util

@@ -1,4 +1,4 @@
-"""Promises about imports: data flows one way, and nothing heavy loads early."""
+"""Imports: data flows one way, and torch is not loaded early."""
 
 import ast
 import re
@@ -50,7 +50,7 @@ def layer_of(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_upstream_imports_what_is_downstream(path):
     here = layer_of(path)
-    assert here in LEVEL, f"{here} is in no layer: add it to docs/architecture.md and here"
+    assert here in LEVEL, f"{here} has no layer: add it to docs/architecture.md and here"
     for name in imported_modules(path):
         root, _, rest = name.partition(".")
         target = rest.split(".")[0]

@@ -20,11 +20,11 @@ def test_a_public_function_has_an_example(name):
 def test_a_public_class_is_described_with_all_its_methods(name):
     assert CLASSES[name].__doc__
     for member, value in vars(CLASSES[name]).items():
-        function = getattr(value, "__func__", value)  # properties may speak for themselves
+        function = getattr(value, "__func__", value)  # not of properties
         if inspect.isfunction(function) and not member.startswith("_"):
             assert function.__doc__, f"{name}.{member}"
 
 
-def test_examples_are_asked_of_something():
+def test_functions_and_classes_are_checked():
     assert {"evaluate", "load_run", "compare", "load_model"} <= set(FUNCTIONS)
     assert {"Classifier", "Prediction", "Run"} <= set(CLASSES)

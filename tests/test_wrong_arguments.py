@@ -28,11 +28,11 @@ WRONG = [
     torch.zeros(2, 2),
     10**30,
 ]
-PICTURE = np.zeros((8, 8, 3), np.uint8)
+IMAGE = np.zeros((8, 8, 3), np.uint8)
 
 
 @pytest.fixture(scope="module")
-def plain(tiny_clip):
+def classifier(tiny_clip):
     return dtpt.Classifier(tiny_clip, ["cat", "dog"], method="tpt", views=2)
 
 
@@ -83,7 +83,7 @@ CALLS = {
     "PromptSet.model": lambda v, *_: dtpt.PromptSet.build(v, ["cat"]),
     "PromptSet.classes": lambda v, model, _: dtpt.PromptSet.build(model, v),
     "PromptSet.template": lambda v, model, _: dtpt.PromptSet.build(model, ["cat"], template=v),
-    "Tuner.settings": lambda v, model, made: dtpt.Tuner(model, made.tuner.prompts, settings=v),
+    "Tuner.settings": lambda v, model, made: dtpt.Tuner(model, made.predictor.prompts, settings=v),
     "calibration_report": lambda v, *_: dtpt.calibration_report(v, [0, 1]),
     "calibration_report.labels": lambda v, *_: dtpt.calibration_report([[0.5, 0.5]], v),
     "from_open_clip": lambda v, *_: dtpt.from_open_clip(v),
@@ -94,12 +94,14 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.filterwarnings("ignore::dtpt.errors.PromptWarning")
-def test_wrong_values_are_refused_in_words_of_ours(name, tiny_clip, plain, tmp_path, monkeypatch):
+def test_wrong_values_are_refused_in_words_of_ours(
+    name, tiny_clip, classifier, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     messages = []
     for value in WRONG:
         try:
-            CALLS[name](value, tiny_clip, plain)
+            CALLS[name](value, tiny_clip, classifier)
         except DtptError as error:
             messages.append(str(error))
     assert len(messages) > len(WRONG) // 2, "the values should be wrong for most calls"

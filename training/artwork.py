@@ -51,7 +51,7 @@ _NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org
 _SKIN = {chr(c) for c in range(0x1F3FB, 0x1F400)}
 _GENDER = {"\u2640", "\u2642"}
 _UNWANTED_GROUPS = {"Flags", "Component"}
-# Lettering rather than drawings, and people told apart by gender or direction only.
+# Lettering rather than drawings, and people that differ by gender or direction only.
 _LETTERS = ("_button", "keycap", "input_")
 _PEOPLE = (":man_", ":woman_", ":family", ":couple_with_heart_", ":kiss_", "facing_right")
 

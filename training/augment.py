@@ -62,7 +62,7 @@ def smooth(x: Tensor, times: int = 1) -> Tensor:
 def lines(rgb: Tensor, alpha: Tensor, *, generator: Generator) -> Tensor:
     """Return (B, 1, H, W): how much of a pen line is at each pixel.
 
-    Lines run where the drawing, put on white, changes. Strength and threshold differ per sample;
+    Lines run where the drawing, put on white, changes. Darkness and threshold differ per sample;
     some lines are thickened.
     """
     count = rgb.shape[0]
@@ -292,18 +292,20 @@ def augment(
         first: uint8 (B, S, S, 4), straight RGBA.
         second: The same concepts in other styles; blended in for some samples.
         flippable: float (B,), 1 where mirroring keeps the meaning.
-        still: Share of samples that are only put on white.
-        hard: Share of samples that get everything; what is left is placed and warped, on white.
+        still: Fraction of samples that are only put on white.
+        hard: Fraction of samples that get everything; what is left is placed and warped, on white.
         generator: The only source of randomness.
 
     Returns:
         uint8 (B, 3, 64, 64).
     """
     count = first.shape[0]
-    share = uniform(count, 0.0, 0.6, generator=generator) * chance(count, 0.25, generator=generator)
-    blended = _premultiplied(first) * (1 - share)
-    mixed = share.flatten().nonzero()[:, 0]
-    blended[mixed] += _premultiplied(second[mixed]) * share[mixed]
+    fraction = uniform(count, 0.0, 0.6, generator=generator) * chance(
+        count, 0.25, generator=generator
+    )
+    blended = _premultiplied(first) * (1 - fraction)
+    mixed = fraction.flatten().nonzero()[:, 0]
+    blended[mixed] += _premultiplied(second[mixed]) * fraction[mixed]
     kind = torch.rand(count, generator=generator)
     placed = place(blended, flippable, still=(kind < still).float(), generator=generator)
     image = placed[:, :3] * placed[:, 3:] + 1 - placed[:, 3:]

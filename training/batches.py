@@ -18,8 +18,8 @@ from training.augment import augment
 from training.captions import caption, names_of
 
 GROUP_WEIGHTS = {"Symbols": 0.3, "People & Body": 0.6}  # how often, compared with other groups
-STILL_SHARE = (1.0, 0.06)  # of samples without augmentation: at the start, and after the ramp
-HARD_SHARE = (0.0, 0.8)  # of samples with all of it
+STILL_FRACTION = (1.0, 0.06)  # of samples without augmentation: at the start, and after the ramp
+HARD_FRACTION = (0.0, 0.8)  # of samples with all of it
 _DIRECTIONS = ("left", "right", "clock", "arrow")
 
 
@@ -88,15 +88,15 @@ class Batches(IterableDataset[Batch]):
             torch.from_numpy(self.artwork.pixels[first]),
             torch.from_numpy(self.artwork.pixels[second]),
             flippable=torch.from_numpy(self.flippable[labels]).float(),
-            still=self.ramped(STILL_SHARE, step),
-            hard=self.ramped(HARD_SHARE, step),
+            still=self.ramped(STILL_FRACTION, step),
+            hard=self.ramped(HARD_FRACTION, step),
             generator=generator,
         )
         tokens, ends = self.captions(fresh, random)
         return Batch(images, torch.from_numpy(labels), tokens, ends, torch.from_numpy(fresh))
 
     def ramped(self, ends: tuple[float, float], step: int) -> float:
-        """Go from the first to the second value while augmentation grows to its full strength."""
+        """Go from the first to the second value while augmentation grows."""
         return ends[0] + (ends[1] - ends[0]) * min(1.0, step / max(1, self.ramp))
 
     def _drawings(

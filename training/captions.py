@@ -33,8 +33,8 @@ TEMPLATES: tuple[str, ...] = (
     "a good picture of the {}.",
     "a close-up photo of a {}.",
 )
-OFFICIAL_SHARE = 0.7  # how often a caption uses the official name rather than an alias
-FIRST_TEMPLATE_SHARE = 0.3  # the template that is tuned at test time is also the commonest here
+OFFICIAL_FRACTION = 0.7  # how often a caption uses the official name rather than an alias
+FIRST_TEMPLATE_FRACTION = 0.3  # the template that is tuned at test time is also the commonest here
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 # CLIP's way of cutting a text into words: contractions, letters, single digits, other signs.
@@ -51,9 +51,9 @@ def names_of(concepts: Sequence[Concept]) -> list[tuple[str, ...]]:
 
 def caption(names: Sequence[str], random: np.random.Generator) -> str:
     """Draw one caption: a template filled with the official name or an alias."""
-    official = len(names) == 1 or random.random() < OFFICIAL_SHARE
+    official = len(names) == 1 or random.random() < OFFICIAL_FRACTION
     name = names[0] if official else names[int(random.integers(1, len(names)))]
-    first = random.random() < FIRST_TEMPLATE_SHARE
+    first = random.random() < FIRST_TEMPLATE_FRACTION
     template = TEMPLATES[0] if first else TEMPLATES[int(random.integers(len(TEMPLATES)))]
     return template.format(name)
 

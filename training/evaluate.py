@@ -91,7 +91,7 @@ def anatomy(model: Clip, *, cache: Path) -> dict[str, float]:
     """Measure what kind of CLIP this is.
 
     Modality gap: distance between the mean image and the mean text feature. Dominant dimensions:
-    how many of the D text dimensions hold half of the mean energy, and the largest one's share.
+    how many of the D text dimensions hold half of the mean energy, and the largest one's fraction.
     """
     classes = load_openmoji("openmoji", presentation="plain").classes
     texts = model.encode_text([TEMPLATE.format(c) for c in classes])
@@ -103,7 +103,7 @@ def anatomy(model: Clip, *, cache: Path) -> dict[str, float]:
         "modality_gap": float((images.mean(0) - texts.mean(0)).norm()),
         "mean_cosine_between_texts": float((texts @ texts.T).mean()),
         "mean_cosine_between_images": float((images @ images.T).mean()),
-        "largest_text_dimension_share": float(energy[0]),
+        "largest_text_dimension_fraction": float(energy[0]),
         "text_dimensions_with_half_of_the_energy": int((energy.cumsum(0) < 0.5).sum()) + 1,
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds_for_64_views": _seconds_for_views(model),

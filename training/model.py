@@ -18,7 +18,7 @@ from dtpt.clip.tokenizer import Tokenizer
 CONTEXT_LENGTH = 32
 EMBEDDING_STD = 0.015  # CLIP's scale of token embeddings, which prompt tuning's step size refers to
 FIRST_SCALE, MAX_SCALE = 20.0, 100.0
-TEXT_SHARE = 0.3  # of the loss: how much finding the image of a caption counts
+TEXT_FRACTION = 0.3  # of the loss: how much finding the image of a caption counts
 
 
 def pocket_config(vocab_size: int) -> ClipConfig:
@@ -126,7 +126,7 @@ def concept_loss(
     """Cross-entropy of features (B, D) against one vector of every concept (K, D).
 
     Returns:
-        The loss, and the share of features whose nearest concept is theirs.
+        The loss, and the fraction of features whose nearest concept is theirs.
     """
     logits = scale * features @ prototypes.T  # (B, K)
     accuracy = (logits.detach().argmax(1) == labels).float().mean()
@@ -152,14 +152,14 @@ def contrastive_loss(
         scale: Factor of the cosines.
 
     Returns:
-        The loss, and the share of images whose nearest concept is theirs.
+        The loss, and the fraction of images whose nearest concept is theirs.
     """
     prototypes = bank.index_copy(0, fresh, texts)  # (K, D)
     by_image, accuracy = concept_loss(images, prototypes, labels=labels, scale=scale)
     by_text = F.log_softmax(scale * texts @ images.T, dim=1)  # (U, B)
     positive = (fresh[:, None] == labels[None, :]).float()
     text_loss = -(by_text * positive).sum(1).div(positive.sum(1).clamp(min=1)).mean()
-    return (1 - TEXT_SHARE) * by_image + TEXT_SHARE * text_loss, accuracy
+    return (1 - TEXT_FRACTION) * by_image + TEXT_FRACTION * text_loss, accuracy
 
 
 class Average:

@@ -1,10 +1,10 @@
-"""Fit and measure the rule that tells drawings from other images.
+"""Fit and evaluate the rule of the OOD warning: drawings against other images.
 
     python -m training.ood --photographs FOLDER
 
-Familiar are OpenMoji in all six presentations, in colour and as line art, and the ten styles that
-`pocket` was trained on. Unfamiliar are real photographs (`--photographs`, a folder of tar files),
-as they are and pasted onto white (a white border alone does not make a drawing), and noise.
+In distribution are OpenMoji in all six presentations, in colour and as line art, and the ten styles
+that `pocket` was trained on. Out of distribution are photographs (`--photographs`, a folder of tar
+files), as they are and pasted onto white (a white border alone does not make a drawing), and noise.
 The rule is fitted on one half (every second image; an OpenMoji concept is in the same half in all
 its drawings) and measured on the other half, and on images of kinds that it was not fitted on:
 other icon sets, single colours, drawn screenshots, grey photographs.
@@ -128,9 +128,9 @@ def on_white(drawing: Image.Image) -> Image.Image:
     return Image.alpha_composite(canvas, drawing.convert("RGBA")).convert("RGB")
 
 
-def on_larger_white(image: Image.Image, share: float = 0.6) -> Image.Image:
-    """Paste an image into the middle of a white square of which it takes `share` of a side."""
-    side = int(max(image.size) / share)
+def on_larger_white(image: Image.Image, fraction: float = 0.6) -> Image.Image:
+    """Paste an image into the middle of a white square of which it takes `fraction` of a side."""
+    side = int(max(image.size) / fraction)
     canvas = Image.new("RGB", (side, side), "white")
     canvas.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
     return canvas
@@ -215,12 +215,12 @@ def screenshots(count: int = 200) -> Iterator[Image.Image]:
         yield window
 
 
-def fit(model: Clip, familiar: list[Kind], *, strange: list[Kind]) -> Rule:
+def fit(model: Clip, in_distribution: list[Kind], *, out_of_distribution: list[Kind]) -> Rule:
     """Fit a logistic regression in which every kind has the same weight on its side.
 
-    The threshold is the score that one in a hundred of the familiar images exceeds.
+    The threshold is the score that one in a hundred of the in_distribution images exceeds.
     """
-    sides = ((0.0, familiar), (1.0, strange))
+    sides = ((0.0, in_distribution), (1.0, out_of_distribution))
     rows = [_inputs(kind) for _, kinds in sides for kind in kinds]
     target = [np.full(len(_inputs(k)), side) for side, kinds in sides for k in kinds]
     weight = [
@@ -229,8 +229,8 @@ def fit(model: Clip, familiar: list[Kind], *, strange: list[Kind]) -> Rule:
         for kind in kinds
     ]
     solved = _logistic(np.concatenate(rows), np.concatenate(target), weight=np.concatenate(weight))
-    columns = len(familiar[0].features[0])
-    scores = np.concatenate([_inputs(kind) @ solved for kind in familiar])
+    columns = len(in_distribution[0].features[0])
+    scores = np.concatenate([_inputs(kind) @ solved for kind in in_distribution])
     return Rule(
         fingerprint=model.fingerprint,
         sentence=SENTENCE,
@@ -252,9 +252,9 @@ def _logistic(
 ) -> npt.NDArray[np.float64]:
     """Minimise the weighted cross-entropy plus a small penalty; the offset goes into the threshold.
 
-    The statistics contain shares that sum to one, so no separate offset is needed.
+    The statistics contain fractions that sum to one, so no separate offset is needed.
     """
-    inputs, wanted, share = (torch.from_numpy(part) for part in (rows, target, weight / 2))
+    inputs, wanted, scale = (torch.from_numpy(part) for part in (rows, target, weight / 2))
     solution = torch.zeros(rows.shape[1], dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([solution], max_iter=500, line_search_fn="strong_wolfe")
 
@@ -264,7 +264,7 @@ def _logistic(
         losses = torch.nn.functional.binary_cross_entropy_with_logits(
             logits, wanted, reduction="none"
         )
-        loss = (share * losses).sum() + PENALTY * (solution**2).sum()
+        loss = (scale * losses).sum() + PENALTY * (solution**2).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -274,11 +274,11 @@ def _logistic(
 
 
 def measure(rule: Rule, kinds: Iterable[Kind]) -> dict[str, dict[str, int]]:
-    """Count the images of each kind and those that are called unfamiliar."""
+    """Count the images of each kind and those that get the warning."""
     table = {}
     for kind in kinds:
         flagged = rule.score(kind.features, kind.statistics) > rule.threshold
-        table[kind.name] = {"pictures": len(flagged), "unfamiliar": int(flagged.sum())}
+        table[kind.name] = {"images": len(flagged), "warned": int(flagged.sum())}
     return table
 
 
@@ -290,13 +290,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the rule goes; the package by default")
     chosen = parser.parse_args()
     model = load_model(chosen.model)
-    familiar, (plain, framed, grey) = drawings(model), photographs(model, chosen.photographs)
-    strange = [*plain, *framed, *noise(model)]
-    rule = fit(model, [k.half(0) for k in familiar], strange=[k.half(0) for k in strange])
+    in_distribution, (plain, framed, grey) = drawings(model), photographs(model, chosen.photographs)
+    out_of_distribution = [*plain, *framed, *noise(model)]
+    rule = fit(
+        model,
+        [k.half(0) for k in in_distribution],
+        out_of_distribution=[k.half(0) for k in out_of_distribution],
+    )
     other = [icons(model, style) for style in OTHER_ICONS]
     other.append(look(model, "single colours", images=single_colours()))
     other.append(look(model, "screenshots", images=screenshots()))
-    measured = [kind.half(1) for kind in (*familiar, *strange, *grey)]
+    measured = [kind.half(1) for kind in (*in_distribution, *out_of_distribution, *grey)]
     print(json.dumps(measure(rule, [*measured, *other]), indent=1))
     for path in sorted(chosen.photographs.glob("*.tar")):
         print(path.stem, json.dumps(sense(model, path)))

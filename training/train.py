@@ -37,7 +37,7 @@ from training.model import (
 
 PULL = 10.0  # weight of the distance between a caption and its concept's free vector
 REFRESH = {False: 4, True: 16}  # steps between computations of the bank; True: text is calm
-CALM = 0.2  # share of its learning rate that the text tower keeps
+CALM = 0.2  # fraction of its learning rate that the text tower keeps
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Settings:
         steps: Length of the run.
         decay_from: Step from which the learning rate falls, to zero at `steps`.
         warmup: Steps until the full learning rate.
-        pull_from: Step from which captions are not only told apart by the free vectors, but pulled
+        pull_from: Step from which captions are not only classified by the free vectors, but pulled
             onto them.
         joint_from: Step from which the towers face each other. Before, both learn one free vector
             per concept: two random towers that wait for each other lose a long time.
         calm_from: Step from which the text tower learns at a fifth of its rate: it knows the names,
             and a target that moves too fast holds the images back.
-        ramp: Steps until augmentation has its full strength.
+        ramp: Steps until augmentation is full.
         concepts: Concepts per batch.
         per_concept: Images of each, in different styles.
         rate: Learning rate of the image tower.
@@ -83,7 +83,7 @@ class Settings:
 
 
 def rate_factor(step: int, settings: Settings) -> float:
-    """Share of the full learning rate at a step: up, level, and down along a half cosine."""
+    """Fraction of the full learning rate at a step: up, level, and down along a half cosine."""
     if step < settings.warmup:
         return (step + 1) / settings.warmup
     if step < settings.decay_from:

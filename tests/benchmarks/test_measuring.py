@@ -134,10 +134,10 @@ def test_numbers_below_one_are_refused(text):
 
 def test_a_result_is_printed_with_a_line_for_each_fact_and_a_column_for_each_row():
     rows = [{"size": 1, "seconds": 0.25}, {"size": 2, "seconds": None}]
-    lines = table_text({"rows": rows, "repeat": 3, "shares": {"a": 0.5}}).splitlines()
+    lines = table_text({"rows": rows, "repeat": 3, "fractions": {"a": 0.5}}).splitlines()
     assert [line.split() for line in lines] == [
         ["repeat", "3"],
-        ["shares", "a", "0.5"],
+        ["fractions", "a", "0.5"],
         ["size", "1", "2"],
         ["seconds", "0.25", "-"],
     ]

@@ -1,13 +1,13 @@
-"""The code of the documentation that no test runs, and why: one table.
+"""The code of the documentation that is not run by tests, and why: one table.
 
-A block is named by its page and some of its words; `*` stands for all blocks of a page.
+A block is named by its page and some of its words; `*` means all blocks of a page.
 """
 
 NETWORK = "downloads something"
 WEIGHTS = "needs the weights of a real CLIP, which are downloaded"
 HOURS = "takes minutes to hours"
 ITSELF = "runs or builds everything, of which this test is a part"
-MACHINES = "needs several machines"
+CLUSTER = "needs a cluster"
 SERVER = "needs a running server; tests/web/test_documents.py runs it beside one"
 LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading compares with both"
 
@@ -17,7 +17,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", "pip install"): NETWORK,
     ("README.md", 'dtpt.load_model("ViT-B-16/openai")'): WEIGHTS,
     ("README.md", "dtpt eval   --model ViT-B-16/openai"): WEIGHTS,
-    ("docs/cluster.md", "*"): MACHINES,
+    ("docs/cluster.md", "*"): CLUSTER,
     ("docs/findings.md", "*"): HOURS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,

@@ -3,7 +3,7 @@
 Works in the current folder, so start it in an empty one. Blocks of a page belong together: Python
 blocks share their names, and all share the folder.
 
-    python    a program, or a session with >>> whose answers must agree (`...` stands for anything)
+    python    a program, or a session with >>> whose output must agree (`...` matches anything)
     sh        commands for bash; the first that fails ends it
     console   lines with $ are commands; what follows each is its output, `...` as above
 
@@ -63,7 +63,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def run_page(page: str) -> int:
-    """Run all that can be run; returns how many blocks that were."""
+    """Run all blocks that can be run; return how many they were."""
     names: dict[str, Any] = {"__name__": "__main__"}
     blocks = [block for block in blocks_of(page) if block.reason is None]
     for block in blocks:
@@ -87,7 +87,7 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     runner.run(test, clear_globs=False)
     names.update(test.globs)
     if runner.failures:
-        raise SystemExit(f"{block.page}:{block.line}: {runner.failures} answers differ")
+        raise SystemExit(f"{block.page}:{block.line}: {runner.failures} outputs differ")
 
 
 def run_shell(block: Block, names: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The pages hang together: links lead somewhere, the site builds, made parts are up to date."""
+"""Links and names on the pages exist, the site builds, generated parts are up to date."""
 
 import importlib
 import re
@@ -46,10 +46,10 @@ def test_links_inside_the_repository_lead_somewhere(page):
         if re.match(r"[a-z]+:", target):
             continue
         file, _, anchor = target.partition("#")
-        place = (path.parent / file).resolve() if file else path
-        assert place.exists(), f"{page}: {target}"
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), f"{page}: {target}"
         if anchor:
-            assert anchor in anchors(place), f"{page}: {target}"
+            assert anchor in anchors(linked), f"{page}: {target}"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,4 @@
-"""Draw the README's picture: `python docs/readme_picture.py RUN docs/reliability-line.svg`.
+"""Draw the README's figure: `python docs/readme_figure.py RUN docs/reliability-line.svg`.
 
 RUN is the run that docs/findings.md names.
 """
@@ -19,7 +19,7 @@ METHODS = (
 
 
 def draw(run: str, target: str) -> None:
-    """Write the reliability of four methods on all line-art pictures of a run; print its words."""
+    """Write the reliability of four methods on all line-art images; print the alternative text."""
     with load_runs([run]) as loaded:
         (condition,) = loaded.conditions
     ((_, line),) = compare_conditions([condition], Resampling(resamples=20))
