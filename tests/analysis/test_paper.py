@@ -129,7 +129,7 @@ def test_foreign_files_are_refused(analysis, tmp_path):
 
 
 def test_templates_are_all_analysed(tiny_clip, images, tmp_path):
-    templates = ("a photo of a {}.", "a picture of a {}.")
+    templates = ("a photo of a {}.", "an image of a {}.")
     found = analyse(
         options(images, tmp_path, method=("tpt",)),
         templates=templates,
@@ -161,7 +161,7 @@ def test_several_seeds_are_refused(tiny_clip, images, tmp_path):
         analyse(options(images, tmp_path, seed=(0, 1)), model=tiny_clip, datasets=[images])
 
 
-def test_companions_are_added_once():
+def test_controls_are_added_once():
     methods = [resolve_method(n) for n in ("d-tpt", "d-tpt@10", "d-tpt-static", "tpt+sals")]
     assert [method.label for method in with_controls(methods)] == [
         "zero-shot",

@@ -16,7 +16,7 @@ CLASSES = ["cat", "two_hump camel", "tropical drink"]
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     pixels = np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8)
     return Image.fromarray(pixels)
 
@@ -49,16 +49,16 @@ def calibrated(model, calibration, **changes):
     return dtpt.Classifier(model, CLASSES, calibration=calibration, **settings)
 
 
-def test_without_a_calibration_nothing_is_added(plain, picture):
-    got = plain.predict(picture)
+def test_without_a_calibration_nothing_is_added(plain, image):
+    got = plain.predict(image)
     assert (got.calibrated_confidence, got.prediction_set, got.abstained) == (None, None, None)
 
 
 def test_a_calibration_adds_confidence_set_and_abstention_and_changes_nothing_else(
-    plain, picture, tiny_clip
+    plain, image, tiny_clip
 ):
-    got = calibrated(tiny_clip, calibration_for(plain)).predict(picture)
-    before = plain.predict(picture)
+    got = calibrated(tiny_clip, calibration_for(plain)).predict(image)
+    before = plain.predict(image)
     np.testing.assert_array_equal(got.probabilities, before.probabilities)
     p = before.probabilities.astype(float) ** 0.5
     assert got.calibrated_confidence == pytest.approx((p / p.sum()).max(), abs=1e-3)
@@ -67,20 +67,20 @@ def test_a_calibration_adds_confidence_set_and_abstention_and_changes_nothing_el
     assert got.abstained is False
 
 
-def test_below_the_threshold_the_classifier_abstains(plain, picture, tiny_clip):
+def test_below_the_threshold_the_classifier_abstains(plain, image, tiny_clip):
     for threshold in (0.999, None):
         calibration = calibration_for(plain, threshold=threshold)
-        got = calibrated(tiny_clip, calibration).predict(picture)
+        got = calibrated(tiny_clip, calibration).predict(image)
         assert got.abstained is True
-        assert got.label == plain.predict(picture).label
+        assert got.label == plain.predict(image).label
 
 
-def test_a_set_always_contains_the_predicted_class(plain, picture, tiny_clip):
-    got = calibrated(tiny_clip, calibration_for(plain, lac=0.0)).predict(picture)
+def test_a_set_always_contains_the_predicted_class(plain, image, tiny_clip):
+    got = calibrated(tiny_clip, calibration_for(plain, lac=0.0)).predict(image)
     assert got.prediction_set == (got.label,)
 
 
-def test_a_calibration_is_read_from_its_file(plain, picture, tiny_clip, tmp_path):
+def test_a_calibration_is_read_from_its_file(plain, image, tiny_clip, tmp_path):
     calibration = calibration_for(plain)
     calibration.save(tmp_path / "p.json")
     for given in (tmp_path / "p.json", str(tmp_path / "p.json")):
@@ -119,9 +119,9 @@ def test_another_seed_of_the_views_is_accepted(plain, tiny_clip):
 
 
 @pytest.fixture
-def predicted(picture, tmp_path, capsys):
+def predicted(image, tmp_path, capsys):
     """Make a calibration for the embedded model, and predict with it on the command line."""
-    picture.save(tmp_path / "p.png")
+    image.save(tmp_path / "p.png")
 
     def make(**settings):
         classifier = dtpt.Classifier(dtpt.load_model("pocket"), CLASSES, views=4, **settings)
@@ -171,12 +171,12 @@ def test_the_table_marks_abstentions_and_shows_the_set(predicted, monkeypatch):
     assert f"{row['calibrated_confidence']:.1%}" in shown
 
 
-def test_a_calibration_is_saved_and_loaded_with_its_classifier(plain, picture, tiny_clip, tmp_path):
+def test_a_calibration_is_saved_and_loaded_with_its_classifier(plain, image, tiny_clip, tmp_path):
     made = calibrated(tiny_clip, calibration_for(plain))
     made.save(tmp_path)
     loaded = dtpt.Classifier.load(tmp_path, tiny_clip)
     assert loaded.calibration == made.calibration
-    assert loaded.predict(picture).to_dict() == made.predict(picture).to_dict()
+    assert loaded.predict(image).to_dict() == made.predict(image).to_dict()
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(CalibrationError, match=r"calibration\.json"):
         dtpt.Classifier.load(tmp_path, tiny_clip)

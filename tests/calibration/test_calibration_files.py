@@ -1,4 +1,4 @@
-"""Promise files: what is written is read; what was damaged, edited or is newer is refused."""
+"""Calibration files: what is written is read; what was damaged, edited or is newer is refused."""
 
 import json
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dtpt.errors import MetricError
 from dtpt.metrics import reliability_bins
-from dtpt.metrics.binning import equal_mass_bins, equal_width_bins, width_edges
+from dtpt.metrics.calibration_errors import equal_mass_bins, equal_width_bins, width_edges
 
 cheap = settings(max_examples=500, deadline=None, database=None)
 

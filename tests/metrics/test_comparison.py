@@ -71,7 +71,7 @@ def test_estimates_are_differences_of_pooled_metrics_averaged_over_seeds(seeds: 
         assert comparison.n == 150
 
 
-def test_pooling_joins_the_pictures_of_all_sets_in_order() -> None:
+def test_pooling_joins_the_images_of_all_sets_in_order() -> None:
     rng = np.random.default_rng(0)
     parts = [predictions(rng, 3), predictions(rng, 2)]
     pooled = pool({"dtd": [parts[0]], "pets": [parts[1]]})
@@ -84,7 +84,7 @@ def test_pooling_joins_the_pictures_of_all_sets_in_order() -> None:
 
 
 def test_resampling_stays_within_the_sets() -> None:
-    """All pictures of one set are right, all of the other wrong: accuracy cannot vary."""
+    """All images of one set are right, all of the other wrong: accuracy cannot vary."""
     right = Predictions.from_confidence(np.full(40, 0.9), np.ones(40, dtype=bool))
     wrong = Predictions.from_confidence(np.full(10, 0.9), np.zeros(10, dtype=bool))
     unsure = Predictions.from_confidence(np.full(40, 0.6), np.ones(40, dtype=bool))
@@ -94,7 +94,7 @@ def test_resampling_stays_within_the_sets() -> None:
     assert gap.low == pytest.approx(gap.high)
 
 
-def test_identical_methods_are_not_told_apart() -> None:
+def test_identical_methods_are_not_significantly_different() -> None:
     method = sets(np.random.default_rng(0))
     for comparison in compare(method, method, generator=np.random.default_rng(1)):
         assert (comparison.estimate, comparison.significant, comparison.better) == (0, False, None)

@@ -1,6 +1,6 @@
-"""Comparisons keep their promises on simulated methods whose true differences are known.
+"""Comparisons hold what they state on simulated methods whose true differences are known.
 
-A picture has a difficulty that both methods feel; each has noise of its own. A method is right with
+An image has a difficulty that both methods feel; each has noise of its own. A method is right with
 a probability that its confidence states honestly when `boast` is (1, 0), and boastfully otherwise.
 """
 
@@ -44,7 +44,7 @@ def simulate(
     shared: float = 0.8,
     noise: float = 0.3,
 ) -> list[Predictions]:
-    """One method per boast; they share the luck of a picture with probability `shared`."""
+    """One method per boast; they share the luck of an image with probability `shared`."""
     ease, luck = rng.normal(size=count), rng.uniform(size=count)
     methods = []
     for (slope, shift), skill in zip(boasts, skills, strict=True):
@@ -65,7 +65,7 @@ def simulate(
 
 
 def in_sets(made: Predictions, *, count: int = 2) -> PooledPredictions:
-    """Cut the pictures into data sets."""
+    """Cut the images into data sets."""
     parts = np.array_split(np.arange(len(made)), count)
     return pool(
         {
@@ -130,7 +130,7 @@ def test_ece_above_the_floor_is_covered_for_truly_miscalibrated_pairs() -> None:
 
 
 def false_alarms(*, size: int, tables: int, metrics: Sequence[str], honest: bool) -> float:
-    """Share of tables of three equal methods against a fourth in which anything is separated."""
+    """Fraction of tables of three equal methods against a fourth in which anything is separated."""
     rng = np.random.default_rng(size)
     alarms = 0
     boasts = [HONEST if honest else BOASTS[0]] * 4
@@ -144,18 +144,20 @@ def false_alarms(*, size: int, tables: int, metrics: Sequence[str], honest: bool
 
 
 @pytest.mark.parametrize("honest", [True, False])
-def test_equal_methods_are_told_apart_in_at_most_5_percent_of_tables(honest: bool) -> None:
+def test_equal_methods_are_significantly_different_in_at_most_5_percent_of_tables(
+    honest: bool,
+) -> None:
     metrics = [key for key in COMPARED if key != "smooth_ece"]  # the slow test has it
     assert false_alarms(size=100, tables=150, metrics=metrics, honest=honest) <= 0.05
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 1_000])
-def test_equal_methods_are_not_told_apart_with_all_metrics_either(size: int) -> None:
+def test_equal_methods_are_not_significantly_different_with_all_metrics_either(size: int) -> None:
     assert false_alarms(size=size, tables=100, metrics=COMPARED, honest=True) <= 0.05
 
 
-def test_different_methods_are_told_apart_once_there_are_enough_pictures() -> None:
+def test_different_methods_are_significantly_different_once_there_are_enough_images() -> None:
     rng = np.random.default_rng(0)
     first, second = (in_sets(made) for made in simulate(rng, 4_000, skills=(0.0, 0.3)))
     found = {one.metric: one for one in compare(first, second, generator=rng)}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtpt.errors import MetricError
-from dtpt.metrics import calibrated_band, calibrated_ece, ece, floor
-from dtpt.metrics.floor import success_distribution
+from dtpt.metrics import calibrated_band, calibrated_ece, calibration_errors, ece
+from dtpt.metrics.calibration_errors import success_distribution
 
 cheap = settings(max_examples=200, deadline=None, database=None)
 SIZES = (64, 512, 5_000)
@@ -63,7 +63,7 @@ def test_distribution_of_many_successes_is_that_of_one_trial_after_the_other() -
 def test_large_bins_stay_within_the_stated_error(monkeypatch, shape: tuple[float, float]) -> None:
     chances = np.random.default_rng(1).beta(*shape, size=3_000)
     exact = 3_000 * ece_floor(chances, bins=1)
-    monkeypatch.setattr(floor, "MOST_EXACT", 1_000)
+    monkeypatch.setattr(calibration_errors, "MOST_EXACT", 1_000)
     rough = 3_000 * ece_floor(chances, bins=1)
     p, q = chances, 1 - chances
     bound = (p * q * (p**2 + q**2)).sum() / (p * q).sum()
@@ -118,8 +118,8 @@ def test_band_holds_ninety_percent_of_calibrated_models_in_every_bin() -> None:
     count = np.bincount(member, minlength=10)
     for _ in range(500):
         hits = np.bincount(member, weights=rng.uniform(size=400) < confidence, minlength=10)
-        share = hits[2:] / count[2:]
-        inside[2:] += (band.low[2:] <= share) & (share <= band.high[2:])
+        fraction = hits[2:] / count[2:]
+        inside[2:] += (band.low[2:] <= fraction) & (fraction <= band.high[2:])
     assert (inside[2:] / 500 > 0.87).all()
     assert (band.low[2:] < band.high[2:]).all()
 
@@ -127,7 +127,7 @@ def test_band_holds_ninety_percent_of_calibrated_models_in_every_bin() -> None:
 def test_band_of_large_bins_is_normal(monkeypatch) -> None:
     confidence = np.random.default_rng(0).uniform(0.5, 1, size=2_000)
     exact = calibrated_band(confidence, 2)
-    monkeypatch.setattr(floor, "MOST_EXACT", 100)
+    monkeypatch.setattr(calibration_errors, "MOST_EXACT", 100)
     rough = calibrated_band(confidence, 2)
     assert rough.low[1] == pytest.approx(exact.low[1], abs=1.5 / 2_000)
     assert rough.high[1] == pytest.approx(exact.high[1], abs=1.5 / 2_000)

@@ -21,7 +21,7 @@ def test_bars_are_accuracies_gaps_reach_the_mean_confidence_and_shares_sum_to_on
     assert upper.get_title() == "DTD"
 
 
-def test_gap_is_told_from_accuracy_without_colour() -> None:
+def test_gap_is_distinct_from_accuracy_without_colour() -> None:
     _, (upper, _) = reliability_diagram(reliability_bins([0.9, 0.3], [False, True]))
     solid, hatched = upper.containers
     assert all(bar.get_hatch() is None for bar in solid)

@@ -81,12 +81,12 @@ def test_areas_lie_between_oracle_and_worst_order(pairs: Pairs) -> None:
 def test_augrc_equals_its_closed_form_with_auroc(pairs: Pairs) -> None:
     confidence, correct = split(pairs)
     right, wrong = confidence[correct], confidence[~correct]
-    share = correct.mean()
+    fraction = correct.mean()
     ranked_wrongly = 0.0
     if len(right) and len(wrong):
         difference = right[:, None] - wrong[None, :]
         ranked_wrongly = ((difference < 0) + 0.5 * (difference == 0)).mean()
-    expected = ranked_wrongly * share * (1 - share) + (1 - share) ** 2 / 2
+    expected = ranked_wrongly * fraction * (1 - fraction) + (1 - fraction) ** 2 / 2
     assert augrc(confidence, correct) == pytest.approx(expected, abs=1e-12)
 
 

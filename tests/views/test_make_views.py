@@ -51,22 +51,22 @@ def test_a_kept_array_gives_the_same_views_and_the_wrong_one_is_refused():
 @pytest.mark.parametrize("augmix", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 10, 90])
 def test_progress_counts_up_to_all_views_and_changes_none(count, augmix):
-    told = []
+    progress_calls = []
     fields = {"recipe": ViewRecipe(count=count, augmix=augmix), "seed": 0, "image_id": "a"}
     setting = Preprocess.openai(224) if count == 90 else SETTING
     result = make_views(
         example_image(),
         **fields,
         preprocessing=setting,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: progress_calls.append((done, total)),
     )
     assert np.array_equal(result, make_views(example_image(), **fields, preprocessing=setting))
-    done = [pair[0] for pair in told]
+    done = [pair[0] for pair in progress_calls]
     assert done == sorted(set(done))
     assert done[0] == 1
-    assert told[-1] == (count, count)
-    assert {pair[1] for pair in told} == {count}
-    assert count < 90 or len(told) > 5
+    assert progress_calls[-1] == (count, count)
+    assert {pair[1] for pair in progress_calls} == {count}
+    assert count < 90 or len(progress_calls) > 5
 
 
 def test_a_single_view_is_the_original_alone():

@@ -3,8 +3,18 @@
 Inputs are class probabilities with labels, or confidence with correctness. Results are fractions.
 """
 
-from dtpt.metrics.binning import ReliabilityBins, reliability_bins
-from dtpt.metrics.calibration_errors import aece, classwise_ece, ece, mce, smooth_ece
+from dtpt.metrics.calibration_errors import (
+    CalibratedBand,
+    ReliabilityBins,
+    aece,
+    calibrated_band,
+    calibrated_ece,
+    classwise_ece,
+    ece,
+    mce,
+    reliability_bins,
+    smooth_ece,
+)
 from dtpt.metrics.comparison import (
     COMPARED,
     Comparison,
@@ -16,7 +26,6 @@ from dtpt.metrics.comparison import (
     pool,
 )
 from dtpt.metrics.distributions import binomial_cdf, binomial_interval, binomial_upper_bound
-from dtpt.metrics.floor import CalibratedBand, calibrated_band, calibrated_ece
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.report import (
     Bootstrap,
@@ -26,8 +35,16 @@ from dtpt.metrics.report import (
     gap_interval,
 )
 from dtpt.metrics.resampling import Interval, centred_interval
-from dtpt.metrics.scores import brier, nll, signed_gap, top_brier_parts
-from dtpt.metrics.selective import RiskCoverageCurve, augrc, aurc, risk_coverage_curve
+from dtpt.metrics.scores import (
+    RiskCoverageCurve,
+    augrc,
+    aurc,
+    brier,
+    nll,
+    risk_coverage_curve,
+    signed_gap,
+    top_brier_parts,
+)
 from dtpt.metrics.table import METRICS, Metric, Role, metrics_with, score
 from dtpt.metrics.temperature import fit_shared_temperature, fit_temperature, tempered
 

@@ -35,10 +35,10 @@ from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.resampling import (
     Interval,
     Resamples,
+    SortedSamples,
     centred_interval,
     resampled_counts,
     resampled_metrics,
-    sort_samples,
 )
 from dtpt.metrics.table import METRICS, metrics_with
 from dtpt.metrics.validation import BoolArray, FloatArray, check_level, check_resamples
@@ -59,14 +59,7 @@ class PooledPredictions:
 
 
 def pool(sets: Mapping[str, Sequence[Predictions]]) -> PooledPredictions:
-    """Join one method's predictions on several data sets: one entry per seed, on the same images.
-
-    Example:
-        >>> made = Predictions.from_confidence([0.9, 0.4], [True, False])
-        >>> pooled = pool({"dtd": [made], "pets": [made]})
-        >>> len(pooled), pooled.sets
-        (4, (('dtd', 2), ('pets', 2)))
-    """
+    """Join one method's predictions on several data sets, seed by seed, on the same images."""
     counts = {name: len(seeds) for name, seeds in sets.items()}
     if not counts or len(set(counts.values())) > 1 or 0 in counts.values():
         raise MetricError(f"Pooling needs the same seeds on every data set, got {counts}.")
@@ -77,16 +70,6 @@ def pool(sets: Mapping[str, Sequence[Predictions]]) -> PooledPredictions:
         sets=tuple((name, len(seeds[0])) for name, seeds in sets.items()),
         seeds=tuple(_joined(parts) for parts in zip(*sets.values(), strict=True)),
     )
-
-
-def check_paired(first: PooledPredictions, second: PooledPredictions) -> None:
-    """Raise unless two methods have the same images in the same order."""
-    if first.sets != second.sets:
-        raise MetricError(
-            f"Only methods on the same images can be compared: one has {dict(first.sets)}, the "
-            f"other {dict(second.sets)}."
-        )
-    _check_same_images(first.seeds[0], second.seeds[0], where="Two methods")
 
 
 def _check_same_images(first: Predictions, second: Predictions, *, where: str) -> None:
@@ -134,17 +117,11 @@ class Drawn:
         """Degrees of freedom of a standard error."""
         return self.images - self.strata
 
-    def error(self, draws: FloatArray) -> float:
-        """Return the standard error that draws of the same images give."""
+    def interval(self, level: float) -> "Difference":
+        """Return estimate ± t × standard error, and the p-value of a difference from 0."""
         # resampling within sets understates a variance by (images - sets) / images
-        return float(draws.std()) * math.sqrt(self.images / self.freedom)
-
-    def interval(self, level: float = 0.95) -> Interval:
-        """Return estimate ± t × standard error."""
-        found = student_difference(
-            self.estimate, self.error(self.draws), freedom=self.freedom, level=level
-        )
-        return Interval(low=found.low, high=found.high)
+        error = float(self.draws.std()) * math.sqrt(self.images / self.freedom)
+        return student_difference(self.estimate, error, freedom=self.freedom, level=level)
 
     def quantile_interval(self, level: float = 0.95) -> Interval:
         """Return the quantiles of the draws after centring them on the estimate."""
@@ -166,17 +143,11 @@ def draw_metrics(
     """Compute metrics of all methods on the same draws of the images, by name and metric.
 
     Metrics that the predictions do not allow are left out.
-
-    Example:
-        >>> made = pool({"dtd": [Predictions.from_confidence([0.9, 0.4, 0.8], [1, 0, 1])]})
-        >>> drawn = draw_metrics({"a": made}, generator=np.random.default_rng(0))
-        >>> round(drawn["a"]["signed_gap"].estimate, 3), drawn["a"]["accuracy"].draws.shape
-        (0.033, (1000,))
     """
     chosen, count = conventions or Conventions(), check_resamples(resamples)
     keys = _allowed(methods, metrics)
     samples = {
-        name: [sort_samples(seed, chosen) for seed in method.seeds]
+        name: [SortedSamples(seed, chosen) for seed in method.seeds]
         for name, method in methods.items()
     }
     parts: dict[str, list[dict[str, FloatArray]]] = {name: [] for name in methods}
@@ -206,7 +177,10 @@ def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -
     """Return the metrics that all predictions allow; raise for methods that are not paired."""
     first, *others = methods.values()
     for other in others:
-        check_paired(first, other)
+        if first.sets != other.sets:
+            sets = f"one has {dict(first.sets)}, another {dict(other.sets)}"
+            raise MetricError(f"Only methods on the same images can be compared: {sets}.")
+        _check_same_images(first.seeds[0], other.seeds[0], where="Two methods")
     comparable = [key for key, metric in METRICS.items() if metric.has_resamples]
     for key in metrics:
         if key not in comparable:
@@ -236,14 +210,7 @@ def bootstrap_intervals(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> dict[str, Interval]:
-    """Return centred bootstrap intervals of metrics by key, all that can be resampled by default.
-
-    Example:
-        >>> made = Predictions.from_confidence([0.9, 0.8, 0.7], [1, 1, 0])
-        >>> rng = np.random.default_rng(0)
-        >>> bootstrap_intervals(made, generator=rng, metrics=["accuracy"])["accuracy"].high
-        1.0
-    """
+    """Return centred bootstrap intervals by key, of all metrics that can be drawn by default."""
     chosen = conventions or Conventions()
     drawn = draw_metrics(
         {"": pool({"": [predictions]})},
@@ -324,11 +291,7 @@ def compare_drawn(
 ) -> tuple[Comparison, ...]:
     """Compare pairs (first, second) of methods on the same images, each in all metrics.
 
-    Args:
-        drawn: from `draw_metrics`.
-        pairs: names of methods.
-        metrics: keys, all that were drawn when not given; those that were not are left out.
-        level: probability that all intervals hold at once.
+    All intervals hold at once with probability `level`. Metrics that were not drawn are left out.
     """
     if not pairs:
         return ()
@@ -356,20 +319,7 @@ def compare_table(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> tuple[Comparison, ...]:
-    """Compare pairs of methods on the same images: `draw_metrics`, then `compare_drawn`.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> right = rng.uniform(size=400) < 0.7
-        >>> methods = {
-        ...     name: pool({"dtd": [Predictions.from_confidence(np.full(400, c), right)]})
-        ...     for name, c in (("sure", 0.95), ("modest", 0.75))
-        ... }
-        >>> chosen = ["accuracy", "absolute_gap"]
-        >>> table = compare_table(methods, [("sure", "modest")], generator=rng, metrics=chosen)
-        >>> [(one.metric, round(one.estimate, 3), one.better) for one in table]
-        [('accuracy', 0.0, None), ('absolute_gap', 0.2, 'modest')]
-    """
+    """Compare pairs of methods on the same images: `draw_metrics`, then `compare_drawn`."""
     names = dict.fromkeys(itertools.chain(*pairs))
     for name in names:
         if name not in methods:
@@ -435,18 +385,12 @@ def _difference(first: Drawn, second: Drawn, *, metric: str, level: float) -> Di
             f"A comparison needs more images than data sets, got {first.images} images of "
             f"{first.strata} data sets."
         )
-    plain = student_difference(
-        first.estimate - second.estimate,
-        first.error(first.draws - second.draws),
-        freedom=first.freedom,
-        level=level,
-    )
+    apart = first.estimate - second.estimate, first.draws - second.draws
+    plain = Drawn(*apart, first.images, first.strata).interval(level)
     if metric != "accuracy" or first.correct is None or second.correct is None:
         return plain
-    wins, losses = (
-        int((one & ~other).sum())
-        for one, other in ((first.correct, second.correct), (second.correct, first.correct))
-    )
+    wins = int((first.correct & ~second.correct).sum())
+    losses = int((second.correct & ~first.correct).sum())
     return accuracy_difference(plain, wins, losses=losses, n=first.images, level=level)
 
 
@@ -493,15 +437,10 @@ def _bounds_from_rates(wins: int, losses: int, *, n: int, level: float) -> tuple
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected by Holm's step-down method, in the order given.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
+    """Return p-values corrected by Holm's step-down method, in the order given."""
     values = np.array(p_values, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     scaled = values[order] * np.arange(len(values), 0, -1)
     adjusted = np.empty(len(values))
     adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
-    return [float(value) for value in adjusted]
+    return adjusted.tolist()

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import MetricError
-from dtpt.metrics.scores import label_probability, sum_of_squares, top_prediction
-from dtpt.metrics.selective import RankTies
+from dtpt.metrics.scores import RankTies, label_probability, sum_of_squares, top_prediction
 from dtpt.metrics.validation import (
     BoolArray,
     FloatArray,

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from dtpt.metrics.calibration_errors import ece
+from dtpt.metrics.calibration_errors import calibrated_ece, ece
 from dtpt.metrics.comparison import bootstrap_intervals
 from dtpt.metrics.distributions import student_quantile
-from dtpt.metrics.floor import calibrated_ece
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.resampling import Interval
 from dtpt.metrics.scores import signed_gap

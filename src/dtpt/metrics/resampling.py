@@ -7,14 +7,13 @@ not seeds or training.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from dtpt.metrics.binning import assign_width_bins
 from dtpt.metrics.calibration_errors import (
+    assign_width_bins,
     grid_cells,
     mirrored_spectrum,
     self_consistent_error,
@@ -45,10 +44,6 @@ def centred_interval(draws: FloatArray, estimate: float, *, level: float) -> Int
     Calibration errors of resamples are biased upwards: their draws can all lie above the estimate.
     The centred interval contains the estimate and shows spread, not bias; it stays within 0 to 1
     where the estimate and all draws do.
-
-    Example:
-        >>> centred_interval(np.arange(101.0), 40.0, level=0.5)
-        Interval(low=15.0, high=65.0)
     """
     shift = estimate - draws.mean()
     tail = (1 - check_level(level)) / 2
@@ -82,11 +77,6 @@ def resampled_counts(
 
     Samples are drawn with replacement within each stratum (`sizes`); positions count over all
     strata. The numbers do not depend on the size of the chunks.
-
-    Example:
-        >>> drawn = next(resampled_counts([2, 3], 4, generator=np.random.default_rng(0)))
-        >>> drawn.shape, drawn[:, :2].sum(axis=1).tolist()
-        ((4, 5), [2.0, 2.0, 2.0, 2.0])
     """
     count = sum(sizes)
     size_at = np.repeat(sizes, sizes)
@@ -100,40 +90,25 @@ def resampled_counts(
         yield counts.reshape(height, count).astype(np.float64)
 
 
-@dataclass(frozen=True)
 class SortedSamples:
     """What all resamples of some predictions share, sorted by descending confidence."""
 
-    order: IntArray  # (n,) original index of each sorted sample
-    confidence: FloatArray  # (n,)
-    wrong: FloatArray  # (n,) 1 for an error
-    residual: FloatArray  # (n,) correct - confidence
-    losses: dict[str, FloatArray]  # (n,) values whose mean is a metric, by its key
-    bin_starts: IntArray  # first sample of each occupied equal-width bin
-    tie_starts: IntArray  # first sample of each group of equal confidence
-    aece_bins: int  # number of equal-mass bins
-    harmonic: FloatArray  # (n + 1,) sums of 1/k
-
-
-def sort_samples(predictions: Predictions, conventions: Conventions) -> SortedSamples:
-    order = np.argsort(-predictions.confidence, kind="stable")
-    values, hits = predictions.confidence[order], predictions.correct[order]
-    member = assign_width_bins(values, conventions.bins)
-    return SortedSamples(
-        order=order,
-        confidence=values,
-        wrong=(~hits).astype(np.float64),
-        residual=hits - values,
-        losses={
-            metric.key: metric.per_sample(predictions, conventions)[order]
+    def __init__(self, predictions: Predictions, conventions: Conventions) -> None:
+        self.order = np.argsort(-predictions.confidence, kind="stable")  # (n,) original indices
+        hits = predictions.correct[self.order]
+        self.confidence = predictions.confidence[self.order]
+        self.wrong = (~hits).astype(np.float64)  # (n,) 1 for an error
+        self.residual: FloatArray = hits - self.confidence
+        self.losses = {  # (n,) values whose mean is a metric, by its key
+            metric.key: metric.per_sample(predictions, conventions)[self.order]
             for metric in metrics_with(known=predictions.known)
             if metric.per_sample is not None
-        },
-        bin_starts=_run_starts(member),
-        tie_starts=_run_starts(values),
-        aece_bins=conventions.mass_bins,
-        harmonic=np.concatenate(([0.0], np.cumsum(1 / np.arange(1, len(values) + 1)))),
-    )
+        }
+        # first sample of each occupied equal-width bin, and of each group of equal confidence
+        self.bin_starts = _run_starts(assign_width_bins(self.confidence, conventions.bins))
+        self.tie_starts = _run_starts(self.confidence)
+        self.aece_bins = conventions.mass_bins
+        self.harmonic = np.concatenate(([0.0], np.cumsum(1 / np.arange(1, len(hits) + 1))))
 
 
 def _run_starts(values: FloatArray | IntArray) -> IntArray:
@@ -236,10 +211,10 @@ class Resamples:
     @property
     def smooth_ece(self) -> FloatArray:
         """Smooth calibration error, on a coarse grid."""
-        left, share = grid_cells(self.samples.confidence, grid=SMOOTHING_GRID)
+        left, fraction = grid_cells(self.samples.confidence, grid=SMOOTHING_GRID)
         starts = _run_starts(left)
         both = np.add.reduceat(self.weighted, starts, axis=1)
-        upper = np.add.reduceat(self.weighted * share, starts, axis=1)
+        upper = np.add.reduceat(self.weighted * fraction, starts, axis=1)
         line = np.zeros((len(self.counts), SMOOTHING_GRID + 1))
         line[:, left[starts]] = both - upper
         line[:, left[starts] + 1] += upper

@@ -10,17 +10,24 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dtpt.errors import MetricError
-from dtpt.metrics.calibration_errors import aece, classwise_errors, ece, mce, smooth_ece
-from dtpt.metrics.floor import CalibratedEce, calibrated_ece
+from dtpt.metrics.calibration_errors import (
+    CalibratedEce,
+    aece,
+    calibrated_ece,
+    classwise_errors,
+    ece,
+    mce,
+    smooth_ece,
+)
 from dtpt.metrics.predictions import Conventions, Needs, Predictions
 from dtpt.metrics.scores import (
     BrierParts,
     brier_losses,
     nll_losses,
+    risk_coverage_curve,
     signed_gap,
     top_brier_parts,
 )
-from dtpt.metrics.selective import risk_coverage_curve
 from dtpt.metrics.validation import FloatArray
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def check_same_length(first: int, second: int, *, names: tuple[str, str]) -> Non
         raise MetricError(f"{names[0]} has {first} samples but {names[1]} has {second}.")
 
 
-def check_fraction(values: npt.ArrayLike, name: str) -> FloatArray:
+def check_fraction(values: npt.ArrayLike, name: str = "confidence") -> FloatArray:
     """Return fractions as float64 in [0, 1]; at most 1e-6 outside is taken for rounding."""
     array = read_array(values, name, dimensions=1).astype(np.float64)
     inside = (array >= -RANGE_TOLERANCE) & (array <= 1 + RANGE_TOLERANCE)  # False for NaN
@@ -67,10 +67,6 @@ def check_fraction(values: npt.ArrayLike, name: str) -> FloatArray:
         index = int(np.argmin(inside))
         raise SampleError(f"{name}[{index}] is {array[index]}; expected 0 to 1.", index)
     return np.clip(array, 0.0, 1.0)
-
-
-def check_confidence(values: npt.ArrayLike) -> FloatArray:
-    return check_fraction(values, "confidence")
 
 
 def check_correct(values: npt.ArrayLike) -> BoolArray:
@@ -85,7 +81,7 @@ def check_correct(values: npt.ArrayLike) -> BoolArray:
 
 def check_pair(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:
     """Check confidence and correctness of the same samples."""
-    checked = check_confidence(confidence), check_correct(correct)
+    checked = check_fraction(confidence), check_correct(correct)
     check_same_length(len(checked[0]), len(checked[1]), names=("confidence", "correct"))
     return checked
 
