@@ -15,7 +15,7 @@ what is missing.
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -44,7 +44,7 @@ from dtpt.analysis.study import (
 )
 from dtpt.data.catalog import family_title
 from dtpt.errors import MethodError, RunError
-from dtpt.executors.pool import Announce, Executor, InlineExecutor, ProcessExecutor
+from dtpt.executors.pool import Announce
 from dtpt.files import digest, open_regular, write_atomically
 from dtpt.methods import resolve_method
 from dtpt.metrics import Predictions, pool
@@ -167,42 +167,42 @@ def dominant_fraction(features: "Tensor") -> float:
     return float(features.square().mean(dim=0).max())
 
 
-@dataclass(frozen=True)
-class BasisSpec:
-    """What a worker needs to predict images of one data set in all bases; its own factory."""
+def basis_worker(
+    announce: Announce,
+    *,
+    spec: "WorkerSpec",
+    options: BasisOptions,
+    image_mean: "Tensor",
+    model: "Clip | None" = None,
+) -> ImageWorker:
+    """Return a worker that predicts images of the spec's only data set in all bases."""
+    import torch
 
-    worker: "WorkerSpec"
-    image_mean: npt.NDArray[np.float64]  # (D,), from which the gap is measured
-    seed: int
-    lambdas: int  # how many of the methods, the last ones, are D-TPT's
-
-    def __call__(self, announce: Announce) -> ImageWorker:
-        import torch
-
-        torch.set_num_threads(self.worker.threads)
-        return self.make_worker(announce, model=self.worker.load_model())
-
-    def make_worker(self, announce: Announce, *, model: "Clip") -> ImageWorker:
-        answer = RotatedPredictors(self, model)
-        return ImageWorker(self.worker, announce, model=model, seed=self.seed, answer=answer)
+    if model is None:  # in a process of its own
+        torch.set_num_threads(spec.threads)
+        model = spec.load_model()
+    answer = RotatedPredictors(spec, model, image_mean=image_mean, lambdas=len(options.lambdas))
+    return ImageWorker(spec, announce, model=model, seed=options.seed[0], answer=answer)
 
 
 class RotatedPredictors:
-    """One predictor for every basis; an image is answered by its `Columns`."""
+    """One predictor for every basis; an image is answered by its `Columns`.
 
-    def __init__(self, spec: BasisSpec, model: "Clip") -> None:
-        import torch
+    The gap is measured from `image_mean` (D,); the last `lambdas` methods are D-TPT's.
+    """
 
+    def __init__(
+        self, spec: "WorkerSpec", model: "Clip", *, image_mean: "Tensor", lambdas: int
+    ) -> None:
         from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
 
-        worker, mean = spec.worker, torch.from_numpy(spec.image_mean)
-        text = worker.predictor(model, 0).tuner.initial_text_features
-        self._rotations = list(common_bases(text, mean).values())
-        self._methods = worker.datasets[0].methods
-        self._dem = self._methods[-spec.lambdas :]
+        text = spec.predictor(model, 0).tuner.initial_text_features
+        self._rotations = list(common_bases(text, image_mean).values())
+        self._methods = spec.datasets[0].methods
+        self._dem = self._methods[-lambdas:]
         budget, dem = DEFAULT_BUDGET_BYTES // len(BASES), self._dem[0].method
         self._predictors = [
-            worker.predictor(rotated(model, rotation), 0, budget_bytes=budget)
+            spec.predictor(rotated(model, rotation), 0, budget_bytes=budget)
             for rotation in self._rotations
         ]
         tuners = [predictor.tuner for predictor in self._predictors]
@@ -244,9 +244,9 @@ def study_basis(
 ) -> Study:
     """Predict all images in the model's own basis, in random ones and in aligned ones."""
     make_folder(options.output / "predictions")
-    plain = options.model_copy(update={"lambda_": ()})  # D-TPT alone has several λ
-    prepared = prepare_pass(plain, model=model, datasets=datasets)
     lambdas = tuple(dict.fromkeys(options.lambdas))
+    options = options.model_copy(update={"lambdas": lambdas, "lambda_": ()})
+    prepared = prepare_pass(options, model=model, datasets=datasets)
     dem = tuple(resolve_method("d-tpt", lambda_=value) for value in lambdas)
     facts: dict[str, list[Facts]] = {"bases": [], "invariance": []}
     families: dict[str, dict[str, Columns]] = {}
@@ -299,21 +299,15 @@ def _compute(
 
     (dataset,) = prepared.datasets
     resources = prepared.resources(options, images=len(dataset))
-    worker, seed = prepared.with_resources(resources), options.seed[0]
+    spec, workers = prepared.with_resources(resources), resources.workers
     with torch_threads(resources.threads):
-        mean = _mean_feature(worker, dataset, model=prepared.model, seed=seed)
-        spec = BasisSpec(worker, mean, seed, len(set(options.lambdas)))
-        executor: Executor
-        if resources.workers == 1:
-            factory = partial(spec.make_worker, model=prepared.model)
-            executor = InlineExecutor(factory, depth=worker.depth)
-        else:
-            threads = {"OMP_NUM_THREADS": str(worker.threads)}
-            executor = ProcessExecutor(
-                spec, resources.workers, depth=worker.depth, environment=threads
-            )
-        ahead = resources.workers * worker.depth
-        images = answers(executor, dataset, ahead=ahead, options=options, advance=advance)
+        mean = _mean_feature(spec, dataset, model=prepared.model, seed=options.seed[0])
+        factory = partial(basis_worker, spec=spec, options=options, image_mean=mean)
+        if workers == 1:
+            factory = partial(factory, model=prepared.model)
+        images = answers(
+            factory, dataset, spec=spec, workers=workers, options=options, advance=advance
+        )
         rows = {sample.id: columns for sample, columns in images}
     columns = {"sample": np.array(list(rows), dtype=np.str_)}
     for key, value in next(iter(rows.values())).items():
@@ -327,8 +321,10 @@ def _compute(
 
 def _mean_feature(
     worker: "WorkerSpec", dataset: "Dataset", *, model: "Clip", seed: int
-) -> npt.NDArray[np.float64]:
+) -> "Tensor":
     """Return the mean feature (D,) of some images' original views, always the same ones."""
+    import torch
+
     recipe = worker.datasets[0].recipe
     chosen = sorted(dataset.limited(EXAMPLES).samples, key=lambda sample: sample.id)
     with closing(worker.feature_source(model, lambda _: None)) as source:
@@ -336,7 +332,7 @@ def _mean_feature(
     rows = [values[0] for values in found if values is not None]
     if not rows:
         raise RunError(f"{dataset.name}: no image could be read, so there is nothing to study.")
-    return np.asarray(np.stack(rows).astype(np.float64).mean(axis=0))
+    return torch.from_numpy(np.stack(rows).astype(np.float64).mean(axis=0))
 
 
 def _bases(dataset: "Dataset", columns: Columns, *, lambdas: Sequence[float]) -> Iterator[Facts]:

@@ -5,7 +5,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from dtpt.errors import RunError
-from dtpt.executors.pool import Announce, Done, Event, Executor, in_order
+from dtpt.executors.pool import (
+    Announce,
+    Done,
+    Event,
+    Executor,
+    Factory,
+    InlineExecutor,
+    ProcessExecutor,
+    in_order,
+)
 from dtpt.methods import parse_label
 from dtpt.options import EvalOptions
 
@@ -61,10 +70,11 @@ class ImageWorker:
 
 
 def answers(
-    executor: Executor,
+    factory: Factory,
     dataset: "Dataset",
     *,
-    ahead: int,
+    spec: "WorkerSpec",
+    workers: int,
     options: EvalOptions,
     advance: Callable[[], None],
 ) -> "Iterator[tuple[Sample, Any]]":
@@ -72,8 +82,15 @@ def answers(
     from dtpt.runs.schedule import FailureLimit
 
     samples, limit = dataset.samples, FailureLimit(dataset.name, len(dataset), options.max_failures)
+    executor: Executor
+    if workers == 1:
+        executor = InlineExecutor(factory, depth=spec.depth)
+    else:
+        threads = {"OMP_NUM_THREADS": str(spec.threads)}
+        executor = ProcessExecutor(factory, workers, depth=spec.depth, environment=threads)
     with closing(executor):
-        for sample, event in zip(samples, in_order(executor, samples, ahead=ahead), strict=True):
+        events = in_order(executor, samples, ahead=workers * spec.depth)
+        for sample, event in zip(samples, events, strict=True):
             result = event.result if isinstance(event, Done) else event.reason
             if isinstance(result, str):
                 limit.add(sample.id, result)

@@ -42,7 +42,6 @@ from dtpt.analysis.scores import (
 )
 from dtpt.analysis.study import save_json
 from dtpt.errors import ReportError, RunError, explain, os_error
-from dtpt.executors.pool import InlineExecutor
 from dtpt.methods import ResolvedMethod, parse_label, resolve_method
 from dtpt.methods.parse import STATIC
 from dtpt.options import EvalOptions
@@ -228,19 +227,11 @@ class Collector:
         title = f"{dataset.name} {spec.template!r}"
         reporter.start(title, len(dataset), done=0)
         kept = {s.id for s in dataset.limited(kept_images(*self.text.shape)).samples}
-        worker = partial(
-            ImageWorker,
-            spec,
-            model=self._predictor.model,
-            seed=options.seed[0],
-            answer=lambda _, views: views,
-        )
+        model, seed = self._predictor.model, options.seed[0]
+        worker = partial(ImageWorker, spec, model=model, seed=seed, answer=lambda _, views: views)
+        advance = partial(reporter.advance, title)
         for sample, views in answers(
-            InlineExecutor(worker, depth=spec.depth),
-            dataset,
-            ahead=spec.depth,
-            options=options,
-            advance=partial(reporter.advance, title),
+            worker, dataset, spec=spec, workers=1, options=options, advance=advance
         ):
             self.add(sample, views, keep=sample.id in kept)
 
