@@ -27,12 +27,12 @@ call(sys.argv[1:])
 
 @pytest.mark.slow
 def test_the_demo_runs_without_a_single_socket(tmp_path):
-    words = ["demo", "--output", str(tmp_path / "out"), "--limit", "1", "--workers", "0", "--quiet"]
+    words = ["demo", "--output", str(tmp_path / "out"), "--limit", "1", "--workers", "1", "--quiet"]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_SOCKETS, *words],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "DTPT_CACHE": str(tmp_path / "cache")},
     )
     assert done.returncode == 0, done.stderr[-2000:]

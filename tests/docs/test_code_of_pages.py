@@ -22,7 +22,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
