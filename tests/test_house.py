@@ -45,6 +45,11 @@ ABSENT = re.compile(
     r"(?i)\b(question|defect|finding) \d+|\berratum E\d|\((?:E|F)\d+(?:, (?:E|F)\d+)*\)"
     r"|\b(review|evidence|field|style|reliability|ecosystem)\.md\b"
 )
+# Words that the terms of the field replace: image, worker, executor, variant, calibration, OOD.
+REPLACED = re.compile(
+    r"(?i)\b(pictures|replica|crew|porters?|parcels?|contenders?|companions?|told apart"
+    r"|unfamiliar|promised?)\b"
+)
 DOCUMENT = re.compile(r"(?<![\w/.-])(?:docs/|training/)?([A-Za-z][\w-]*\.md)\b")
 
 
@@ -99,6 +104,14 @@ def test_no_text_cites_what_is_not_in_the_repository_or_leaves_work_for_later():
         text = path.read_text("utf-8")
         found = re.search(r"\b(TODO|FIXME|XXX)\b", text) or ABSENT.search(text)
         assert found is None, f"{path}: {found[0]}"
+
+
+def test_texts_use_the_terms_of_the_field():
+    for path in TEXTS:
+        is_test = ROOT / "tests" in path.parents
+        if path.suffix in (".py", ".md", ".toml", ".html") and not is_test:
+            word = REPLACED.search(path.read_text("utf-8"))
+            assert word is None, f"{path}: {word[0]}"
 
 
 def docstrings(path):
