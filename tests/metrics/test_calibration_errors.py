@@ -91,9 +91,9 @@ def ask_torchmetrics(path: Path) -> list[list[float]]:
 @pytest.mark.oracle
 def test_ece_and_mce_agree_with_torchmetrics_away_from_edges(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    sizes = rng.integers(1, 300, size=1000)
+    sizes = rng.integers(1, 300, size=300)
     stops = np.cumsum(sizes)
-    cases = np.stack((stops - sizes, stops, rng.choice([10, 15, 20], size=1000)), axis=1)
+    cases = np.stack((stops - sizes, stops, rng.choice([10, 15, 20], size=300)), axis=1)
     confidence = rng.beta(2, 1.5, size=stops[-1])
     correct = rng.uniform(size=stops[-1]) < confidence**1.3
     arrays = {"confidence": confidence, "correct": correct.astype(int), "cases": cases}

@@ -83,7 +83,7 @@ def in_sets(made: Predictions, *, count: int = 2) -> PooledPredictions:
 
 
 def true_difference(metric: str, boasts: Sequence[tuple[float, float]]) -> float:
-    many = simulate(np.random.default_rng(99), 1_000_000, boasts=boasts)
+    many = simulate(np.random.default_rng(99), 200_000, boasts=boasts)
     first, second = (METRICS[metric].value(made, Conventions()) for made in many)
     return first - second
 
@@ -111,7 +111,7 @@ def coverage(rows: np.ndarray, truth: float) -> float:
 
 def test_paired_intervals_cover_the_true_difference_in_95_percent() -> None:
     metrics = ("accuracy", "signed_gap", "brier", "aurc")
-    found = simulated_intervals(metrics, size=300, draws=1_000, boasts=BOASTS)
+    found = simulated_intervals(metrics, size=300, draws=400, boasts=BOASTS)
     for key, rows in found.items():
         reached = coverage(rows, true_difference(key, BOASTS))
         assert 0.93 <= reached <= 0.97, (key, reached)
@@ -123,7 +123,7 @@ def test_ece_above_the_floor_is_covered_for_truly_miscalibrated_pairs() -> None:
     Reached are 96 % of both.
     """
     boasts = ((1.6, 0.9), (1.3, 0.6))
-    found = simulated_intervals(("ece_above_floor",), size=400, draws=600, boasts=boasts)
+    found = simulated_intervals(("ece_above_floor",), size=400, draws=300, boasts=boasts)
     rows = found["ece_above_floor"]
     assert coverage(rows, rows[:, 0].mean()) >= 0.93
     assert coverage(rows, true_difference("ece_above_floor", boasts)) >= 0.93
@@ -154,7 +154,7 @@ def test_equal_methods_are_significantly_different_in_at_most_5_percent_of_table
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 1_000])
 def test_equal_methods_are_not_significantly_different_with_all_metrics_either(size: int) -> None:
-    assert false_alarms(size=size, tables=100, metrics=COMPARED, honest=True) <= 0.05
+    assert false_alarms(size=size, tables=50, metrics=COMPARED, honest=True) <= 0.05
 
 
 def test_different_methods_are_significantly_different_once_there_are_enough_images() -> None:

@@ -257,12 +257,12 @@ def study_basis(
                 prepared.worker, datasets=(replace(entry, methods=(*entry.methods, *dem)),)
             )
             spec = prepared.spec.model_copy(update={"datasets": (prepared.spec.datasets[index],)})
-            own = replace(prepared, worker=worker, spec=spec, datasets=(dataset,))
-            path = _path(own, options)
+            one_set = replace(prepared, worker=worker, spec=spec, datasets=(dataset,))
+            path = _path(one_set, options)
             kept = _load(path)
             reporter.start(dataset.name, len(dataset), done=len(dataset) if kept else 0)
             columns = kept or _compute(
-                own, options, path=path, advance=partial(reporter.advance, dataset.name)
+                one_set, options, path=path, advance=partial(reporter.advance, dataset.name)
             )
             facts["bases"] += _bases(dataset, columns, lambdas=lambdas)
             facts["invariance"] += _invariance(
@@ -328,8 +328,8 @@ def _mean_feature(
     recipe = worker.datasets[0].recipe
     chosen = sorted(dataset.limited(EXAMPLES).samples, key=lambda sample: sample.id)
     with closing(worker.feature_source(model, lambda _: None)) as source:
-        found = [source.get(s.id, s.image, recipe=recipe, seed=seed).values for s in chosen]
-    rows = [values[0] for values in found if values is not None]
+        features = [source.get(s.id, s.image, recipe=recipe, seed=seed).values for s in chosen]
+    rows = [values[0] for values in features if values is not None]
     if not rows:
         raise RunError(f"{dataset.name}: no image could be read, so there is nothing to study.")
     return torch.from_numpy(np.stack(rows).astype(np.float64).mean(axis=0))
@@ -374,17 +374,17 @@ def _family(title: str, sets: Mapping[str, Columns], *, lambdas: Sequence[float]
             }
             signs = np.concatenate([c["signs_won"][:, index, column] for c in sets.values()])
             facts = {"basis": basis, "lambda": value, "signs_won": float(signs.mean())}
-            own = None if basis == OWN else f"{OWN}, λ {value:g}"
+            reference = None if basis == OWN else f"{OWN}, λ {value:g}"
             group = f"D-TPT, λ {value:g}"
-            variants[f"{basis}, λ {value:g}"] = Variant(group, facts, pool(predictions), own)
+            variants[f"{basis}, λ {value:g}"] = Variant(group, facts, pool(predictions), reference)
     return measure(title, variants, metrics=METRICS)
 
 
 def _predictions(columns: Columns, *, basis: int, method: int) -> Predictions:
     names = ("confidence", "correct", "p_label", "sum_squares")
     confidence, correct, p_label, squares = (columns[k][:, basis, method] for k in names)
-    known = {"p_label": p_label, "sum_squares": squares, "samples": columns["sample"]}
-    return Predictions.from_confidence(confidence, correct, **known)
+    further = {"p_label": p_label, "sum_squares": squares, "samples": columns["sample"]}
+    return Predictions.from_confidence(confidence, correct, **further)
 
 
 def basis_tables(study: Study) -> Iterator[Table | str]:

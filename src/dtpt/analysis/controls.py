@@ -82,10 +82,10 @@ def plan(options: ControlsOptions) -> list[Part]:
 
 def variants(options: ControlsOptions, pooled: Pooled) -> dict[str, Variant]:
     """Return the curve, and every regulariser beside the random directions of its quantile."""
-    found = {label: predictions for (_, label), predictions in pooled.items()}
+    by_label = {label: predictions for (_, label), predictions in pooled.items()}
     curve, methods = curve_methods(options), regularisers(options)
-    distances = curve_distances(curve, {name: found[name] for name in (*curve, *methods)})
-    rows = {name: Variant(CURVE, {"method": name}, found[name]) for name in curve}
+    distances = curve_distances(curve, {name: by_label[name] for name in (*curve, *methods)})
+    rows = {name: Variant(CURVE, {"method": name}, by_label[name]) for name in curve}
     for label, (name, quantile) in methods.items():
         is_random = name in RANDOM
         facts = {"method": name, "quantile": quantile, "is_random": is_random}
@@ -93,7 +93,7 @@ def variants(options: ControlsOptions, pooled: Pooled) -> dict[str, Variant]:
         group = f"{100 * quantile:g} % of the first step's signs won"
         random = [k for k, other in methods.items() if other[1] == quantile and other[0] in RANDOM]
         further = () if is_random else tuple(random)
-        rows[label] = Variant(group, facts, found[label], further=further)
+        rows[label] = Variant(group, facts, by_label[label], further=further)
     return rows
 
 
@@ -134,8 +134,8 @@ def curve_distances(
     generator, metrics = np.random.default_rng(0), ("accuracy", "signed_gap")
     drawn = draw_metrics(methods, generator=generator, metrics=metrics, resamples=resamples)
     values = {
-        name: [np.concatenate([[one.estimate], one.draws]) for one in found.values()]
-        for name, found in drawn.items()
+        name: [np.concatenate([[d.estimate], d.draws]) for d in by_metric.values()]
+        for name, by_metric in drawn.items()
     }  # accuracy and signed gap, the estimate before the draws
     heights, gaps = (np.stack([values[name][k] for name in curve], axis=1) for k in (0, 1))
     order = np.argsort(gaps, axis=1, kind="stable")

@@ -160,9 +160,9 @@ def analyse(
         stack.enter_context(torch_threads(resources.threads))
         for template in dict.fromkeys(templates or (spec.template,)):
             for entry, dataset in zip(spec.datasets, prepared.datasets, strict=True):
-                own = replace(spec, template=template, datasets=(entry,))
-                collector = Collector(own.predictor(prepared.model, 0), entry.methods)
-                collector.add_all(dataset, spec=own, options=options, reporter=reporter)
+                one_set = replace(spec, template=template, datasets=(entry,))
+                collector = Collector(one_set.predictor(prepared.model, 0), entry.methods)
+                collector.add_all(dataset, spec=one_set, options=options, reporter=reporter)
                 entries.append(collector.result(dataset, template))
     return Analysis(
         format=FORMAT,
@@ -313,9 +313,9 @@ class Collector:
         for method in self._methods:
             if method.label not in self._signs:
                 continue
-            found = self._signs[method.label].result(method.label)
+            dependence = self._signs[method.label].result(method.label)
             static = method.method.name + STATIC
             if static in predictions:
                 same = float(np.mean(predictions[method.label][0] == predictions[static][0]))
-                found = replace(found, static=static, same_prediction=same)
-            yield found
+                dependence = replace(dependence, static=static, same_prediction=same)
+            yield dependence

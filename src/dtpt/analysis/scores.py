@@ -50,11 +50,11 @@ def efficient(accuracy: Sequence[float], ece: Sequence[float]) -> list[bool]:
 
 def without_dominant(scores: Sequence[MethodScore]) -> list[tuple[MethodScore, ...]]:
     """Return (as it is, without TDD, without IDD) of every method that has all three (fig. 3b)."""
-    known = {score.label: score for score in scores}
+    by_label = {score.label: score for score in scores}
     rows = []
-    for label, score in known.items():
+    for label, score in by_label.items():
         others = (str(parse_label(label).with_modifier(modifier)) for modifier in WITHOUT)
-        row = (score, *(known[other] for other in others if other in known))
+        row = (score, *(by_label[other] for other in others if other in by_label))
         if len(row) == 1 + len(WITHOUT):
             rows.append(row)
     return rows

@@ -137,15 +137,17 @@ class Design(Generic[Options]):
         runs: dict[str, Run] = {}
         with ExitStack() as stack:
             for part in self.parts(options):
-                own = {"method": part.methods, "views": part.views, "rho": part.rho}
-                chosen = EvalOptions(**{**shared, **own, "output": options.output / part.name})
+                differing = {"method": part.methods, "views": part.views, "rho": part.rho}
+                chosen = EvalOptions(
+                    **{**shared, **differing, "output": options.output / part.name}
+                )
                 run = run_options(chosen, model=model, datasets=datasets)
                 runs[part.name] = stack.enter_context(run)
             notes = [n for run in runs.values() for texts in run.notes().values() for n in texts]
             pooled = pool_by_family(runs)
         families = [
-            measure(family_title(family), self.variants(options, found))
-            for family, found in pooled.items()
+            measure(family_title(family), self.variants(options, of_family))
+            for family, of_family in pooled.items()
         ]
         return Study(self.name, origin_of(next(iter(runs.values())).spec, notes), tuple(families))
 
@@ -183,9 +185,9 @@ def pool_by_family(runs: "Mapping[str, Run]") -> dict[str, Pooled]:
         for (part, cell), table in tables.items():
             if cell.dataset in sets:
                 kept = table[[name in sets[cell.dataset] for name in table["sample"]]]
-                own = predictions.setdefault((part, cell.label), {name: [] for name in sets})
-                own[cell.dataset].append(predictions_of(kept))
-        pooled[family] = {key: pool(own) for key, own in predictions.items()}
+                by_set = predictions.setdefault((part, cell.label), {name: [] for name in sets})
+                by_set[cell.dataset].append(predictions_of(kept))
+        pooled[family] = {key: pool(by_set) for key, by_set in predictions.items()}
     return pooled
 
 
@@ -196,8 +198,8 @@ def measure(
     pooled = {name: variant.predictions for name, variant in variants.items()}
     corrected: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for name, variant in variants.items():
-        own = () if variant.reference is None else (variant.reference,)
-        for is_further, others in enumerate((own, variant.further)):
+        reference = () if variant.reference is None else (variant.reference,)
+        for is_further, others in enumerate((reference, variant.further)):
             pairs = corrected.setdefault((variant.group, bool(is_further)), [])
             pairs += [(name, other) for other in others]
     comparisons = [

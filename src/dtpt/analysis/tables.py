@@ -90,16 +90,8 @@ def _tuning(entry: DatasetAnalysis) -> Iterator[Table]:
     yield text_table("Geometry after tuning", heads, rows=states)
     chance = 100 / max(entry.dimensions - 1, 1)
     title = f"Movement of the text features (chance for the tangent: {chance:.2f} %)"
-    heads = (
-        "method",
-        "classes",
-        "mean ‖δ‖²",
-        "tangent %",
-        "normal %",
-        "binormal %",
-        "toward image",
-    )
-    yield text_table(title, heads, rows=moves)
+    parts = ("tangent %", "normal %", "binormal %", "toward image")
+    yield text_table(title, ("method", "classes", "mean ‖δ‖²", *parts), rows=moves)
 
 
 def _dependence(entry: DatasetAnalysis) -> Table:

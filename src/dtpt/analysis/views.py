@@ -125,23 +125,23 @@ def setting_of(label: str, part: Part) -> Setting:
 def variants(options: ViewsOptions, pooled: Pooled) -> dict[str, Variant]:
     """Return every setting beside the one with the most views."""
     parts = {part.name: part for part in plan_parts(options)}
-    found = {setting_of(label, parts[part]): each for (part, label), each in pooled.items()}
-    most = max(setting.views for setting in found)
-    methods = list(dict.fromkeys(setting.method for setting in found))
+    settings = {setting_of(label, parts[part]): made for (part, label), made in pooled.items()}
+    most = max(setting.views for setting in settings)
+    methods = list(dict.fromkeys(setting.method for setting in settings))
     rows = {}
-    for setting in sorted(found, key=lambda s: (methods.index(s.method), *s.order)):
+    for setting in sorted(settings, key=lambda s: (methods.index(s.method), *s.order)):
         full = replace(setting, views=most)
-        reference = str(full) if full != setting and full in found else None
-        further = tuple(map(str, _many(found, most=most))) if setting in FEW else ()
+        reference = str(full) if full != setting and full in settings else None
+        further = tuple(map(str, _many(settings, most=most))) if setting in FEW else ()
         rows[str(setting)] = Variant(
-            setting.method, setting.facts(), found[setting], reference, further
+            setting.method, setting.facts(), settings[setting], reference, further
         )
     return rows
 
 
-def _many(found: Collection[Setting], *, most: int) -> list[Setting]:
+def _many(settings: Collection[Setting], *, most: int) -> list[Setting]:
     """Return what few views without a gradient are compared with: the most views with one."""
-    tuned = [s for s in found if s.views == most and s.rho and s.fraction is None]
+    tuned = [s for s in settings if s.views == most and s.rho and s.fraction is None]
     return tuned if most > FEW_VIEWS else []
 
 

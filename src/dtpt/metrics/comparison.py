@@ -185,8 +185,8 @@ def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -
     for key in metrics:
         if key not in comparable:
             raise UnknownName("metric of a comparison", key, comparable)
-    known = [seed.known for method in methods.values() for seed in method.seeds]
-    return [key for key in metrics if all(METRICS[key].needs in needs for needs in known)]
+    met = [seed.known for method in methods.values() for seed in method.seeds]
+    return [key for key in metrics if all(METRICS[key].needs in needs for needs in met)]
 
 
 def mean_over_sets(sets: Sequence[Drawn]) -> Drawn:
@@ -194,10 +194,10 @@ def mean_over_sets(sets: Sequence[Drawn]) -> Drawn:
     if len(sets) == 1:
         return sets[0]
     return Drawn(
-        float(np.mean([one.estimate for one in sets])),
-        np.asarray(np.mean([one.draws for one in sets], axis=0)),
-        images=sum(one.images for one in sets),
-        strata=sum(one.strata for one in sets),
+        float(np.mean([drawn.estimate for drawn in sets])),
+        np.asarray(np.mean([drawn.draws for drawn in sets], axis=0)),
+        images=sum(drawn.images for drawn in sets),
+        strata=sum(drawn.strata for drawn in sets),
     )
 
 
@@ -219,7 +219,7 @@ def bootstrap_intervals(
         conventions=chosen,
         resamples=resamples,
     )[""]
-    return {key: one.quantile_interval(level) for key, one in drawn.items()}
+    return {key: values.quantile_interval(level) for key, values in drawn.items()}
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def estimates(
     drawn = draw_metrics(
         {"": whole}, generator=np.random.default_rng(0), metrics=metrics, resamples=resamples
     )[""]
-    ends = {key: one.quantile_interval() for key, one in drawn.items()}
+    ends = {key: values.quantile_interval() for key, values in drawn.items()}
     return {key: Estimate(drawn[key].estimate, end.low, end.high) for key, end in ends.items()}
 
 
@@ -295,18 +295,18 @@ def compare_drawn(
     """
     if not pairs:
         return ()
-    known = drawn[pairs[0][0]]
-    keys = [key for key in (known if metrics is None else metrics) if key in known]
+    by_metric = drawn[pairs[0][0]]
+    keys = [key for key in (by_metric if metrics is None else metrics) if key in by_metric]
     asked = [(*pair, key) for pair in pairs for key in keys]
-    own = corrected_level(level, len(asked))
-    found = [
-        _difference(drawn[first][key], drawn[second][key], metric=key, level=own)
+    each = corrected_level(level, len(asked))
+    differences = [
+        _difference(drawn[first][key], drawn[second][key], metric=key, level=each)
         for first, second, key in asked
     ]
-    images = next(iter(known.values())).images if known else 0
+    images = next(iter(by_metric.values())).images if by_metric else 0
     return tuple(
-        Comparison(*names, **asdict(one), p_holm=p, n=images, level=own, comparisons=len(asked))
-        for names, one, p in zip(asked, found, holm([one.p for one in found]), strict=True)
+        Comparison(*names, **asdict(d), p_holm=p, n=images, level=each, comparisons=len(asked))
+        for names, d, p in zip(asked, differences, holm([d.p for d in differences]), strict=True)
     )
 
 
@@ -342,26 +342,25 @@ def best(drawn: Draws, metric: str, *, level: float = 0.95) -> str | None:
     other images is never significantly different.
     """
     upward = METRICS[metric].higher_is_better
-    known = {name: values[metric] for name, values in drawn.items() if metric in values}
-    if upward is None or len(known) < 2:
+    values = {name: by_metric[metric] for name, by_metric in drawn.items() if metric in by_metric}
+    if upward is None or len(values) < 2:
         return None
-    top = (max if upward else min)(known, key=lambda name: known[name].estimate)
-    same = [np.array_equal(one.draws, known[top].draws) for one in known.values()]
-    others = [name for name, is_same in zip(known, same, strict=True) if not is_same]
-    if not others or not all(_is_paired(known[top], known[name]) for name in others):
+    top = (max if upward else min)(values, key=lambda name: values[name].estimate)
+    others = [k for k, v in values.items() if not np.array_equal(v.draws, values[top].draws)]
+    if not others or not all(_is_paired(values[top], values[name]) for name in others):
         return None
     pairs = [(top, name) for name in others]
-    found = compare_drawn(drawn, pairs, metrics=[metric], level=level)
-    return top if all(one.better == top for one in found) else None
+    comparisons = compare_drawn(drawn, pairs, metrics=[metric], level=level)
+    return top if all(comparison.better == top for comparison in comparisons) else None
 
 
 def any_significant(drawn: Draws, metric: str, *, level: float = 0.95) -> bool:
     """Return whether any two methods are significantly different, corrected for all pairs."""
-    known = [name for name, values in drawn.items() if metric in values]
-    pairs = list(itertools.combinations(known, 2))
-    own = corrected_level(level, len(pairs))
+    names = [name for name, by_metric in drawn.items() if metric in by_metric]
+    pairs = list(itertools.combinations(names, 2))
+    each = corrected_level(level, len(pairs))
     return any(
-        compare_drawn(drawn, [pair], metrics=[metric], level=own)[0].significant
+        compare_drawn(drawn, [pair], metrics=[metric], level=each)[0].significant
         for pair in pairs
         if _is_paired(drawn[pair[0]][metric], drawn[pair[1]][metric])
     )
