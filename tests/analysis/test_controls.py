@@ -1,4 +1,4 @@
-"""Regularisers at equal strength beside their null controls, with a tiny random model."""
+"""Regularisers that win equally many signs beside their null controls, with a tiny random model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Null controls: regularisers at equal strength, beside random directions and smaller steps.
+"""Null controls: regularisers that win as many signs as random directions, and smaller steps.
 
 λ of every regulariser is selected, without labels, so that it wins the same fraction of the signs
 of the first step. Then two controls show whether the *direction* of a regulariser matters. A fixed
@@ -77,7 +77,7 @@ def regularisers(options: ControlsOptions) -> dict[str, tuple[str, float]]:
 
 def plan(options: ControlsOptions) -> list[Part]:
     methods = (*curve_methods(options), *regularisers(options))
-    return [Part("equal-strength", methods, options.views, options.rho)]
+    return [Part("equal-signs", methods, options.views, options.rho)]
 
 
 def variants(options: ControlsOptions, pooled: Pooled) -> dict[str, Variant]:

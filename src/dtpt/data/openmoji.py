@@ -236,9 +236,9 @@ def _small(ref: OpenMojiRef) -> Image.Image:
 def _noisy(ref: OpenMojiRef) -> Image.Image:
     """Blurred (radius 1 to 2 pixels), then with Gaussian noise of 12 to 30 grey levels."""
     random = ref.generator()
-    radius, strength = random.uniform(1.0, 2.0), random.uniform(12, 30)
+    radius, deviation = random.uniform(1.0, 2.0), random.uniform(12, 30)
     blurred = _plain(ref).filter(ImageFilter.GaussianBlur(radius))
-    noise = random.normal(0, strength, size=(SIZE, SIZE, 3))
+    noise = random.normal(0, deviation, size=(SIZE, SIZE, 3))
     return _from_floats(np.asarray(blurred, dtype=np.float64) + noise)
 
 
