@@ -1,12 +1,12 @@
-"""A cluster on this machine whose machines go and come, whose replicas and driver are killed.
+"""A cluster on this machine whose nodes leave and join, whose workers and driver are killed.
 
 It is a program of its own, so that nothing of Ray is left in the process of the tests:
 
-    python cluster_story.py HOME REMOVALS KILLS DRIVERS
+    python cluster_chaos.py HOME NODES REMOVALS KILLS DRIVERS SEEDS
 
-HOME holds the model `tiny` and the folder `pictures`. The driver is killed DRIVERS times, then the
-same run goes on here while machines are removed without grace, others join, and replicas are
-killed. What the run holds afterwards is written to HOME/story.json.
+HOME is from `make_home`. The driver is killed DRIVERS times, then the same run goes on here while
+nodes are removed without grace, others join, and workers are killed. What happened is written to
+HOME/chaos.json.
 """
 
 import json
@@ -20,37 +20,40 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ray._private.utils
-from dtpt.runs.cluster.connection import QUIET
 from ray.cluster_utils import Cluster
-from tiny_runs import TINY_OPTIONS, exported
+from tiny_runs import exported, named_options
 
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, open_run, run_options
+from dtpt.executors.cluster import QUIET
+from dtpt.runs import open_run, run_options
 from dtpt.runs.progress import Silent
 
-MACHINES = 3
 STORE_BYTES = 80_000_000  # Ray's smallest object store
+LONG = 300.0  # seconds; a loaded machine takes its time
 DRIVER = """
 import json, sys
-from dtpt.runs import EvalOptions, run_options
-run_options(EvalOptions(**json.loads(sys.argv[1]))).close()
+from pathlib import Path
+from dtpt.runs import run_options
+from tiny_runs import named_options
+home = Path(sys.argv[1])
+run_options(named_options(home, home / "run", **json.loads(sys.argv[2]))).close()
 """
 
 
 def make_head():
-    """Start a cluster whose first machine has no cores."""
+    """Start a cluster whose first node has no cores."""
     os.environ.update(QUIET)
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES}
     return Cluster(initialize_head=True, head_node_args=head)
 
 
-def add_machine(cluster):
+def add_node(cluster):
     return cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
 
 
-def replica_processes():
-    """Process ids of replicas on the machines that this process started."""
-    parents, replicas = {}, []
+def worker_processes():
+    """Process ids of workers on the nodes that this process started."""
+    parents, workers = {}, []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -59,67 +62,74 @@ def replica_processes():
             except OSError:
                 continue
             parents[int(entry.name)] = int(fields[1])
-            if command.startswith(b"ray::ReplicaActor"):
-                replicas.append(int(entry.name))
+            if command.startswith(b"ray::_Actor"):
+                workers.append(int(entry.name))
 
     def is_ours(pid):
         while pid > 1 and pid != os.getpid():
             pid = parents.get(pid, 0)
         return pid == os.getpid()
 
-    return [pid for pid in replicas if is_ours(pid)]
+    return [pid for pid in workers if is_ours(pid)]
 
 
-class Hazards(Silent):
-    """Removes machines and kills replicas while pictures are answered.
+def workers_left():
+    """Wait until no worker is left; return how many there still are."""
+    deadline = time.monotonic() + LONG
+    while worker_processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return len(worker_processes())
 
-    For each machine that goes another one comes, started by a thread that lives as long as they.
+
+class Faults(Silent):
+    """Removes nodes and kills workers while images are stored, and adds a node for each removed.
+
+    Nodes are started by one thread, which lives as long as they do.
     """
 
-    def __init__(self, cluster, machines, *, removals, kills, pictures):
-        self.cluster, self.machines = cluster, machines
+    def __init__(self, cluster, nodes, *, removals, kills, images):
+        self.cluster, self.nodes = cluster, nodes
         self.generator = random.Random(0)
-        dangers = ["remove"] * removals + ["kill"] * kills
-        self.generator.shuffle(dangers)
-        step = pictures // (len(dangers) + 1)
-        self.dangers = {step * (k + 1): name for k, name in enumerate(dangers)}
-        self.seen, self.told, self.kills, self.removals = 0, [], 0, 0
-        self.by_machine = {}
-        self.due = []
-        self.builder, self.joins = ThreadPoolExecutor(1), []
+        faults = ["remove"] * removals + ["kill"] * kills
+        self.generator.shuffle(faults)
+        step = images // (len(faults) + 1)
+        self.faults = {step * (k + 1): name for k, name in enumerate(faults)}
+        self.due, self.joins = [], []
+        self.stored = self.kills = self.removals = 0
+        self.notes = []
+        self.starter = ThreadPoolExecutor(1)
 
     def note(self, text):
-        self.told.append(text)
+        self.notes.append(text)
 
-    def advance(self, title, *, replica=0):
-        self.seen += 1
-        self.by_machine[replica] = self.by_machine.get(replica, 0) + 1
-        if self.seen in self.dangers:
-            self.due.append(self.dangers[self.seen])
-        if self.due and self.happens(self.due[0]):
+    def advance(self, title, *, worker=0):
+        self.stored += 1
+        if self.stored in self.faults:
+            self.due.append(self.faults[self.stored])
+        if self.due and self.inject(self.due[0]):
             self.due.pop(0)
 
-    def happens(self, danger):
-        """Do harm; a replica is killed when there is one, a machine goes when another is there."""
-        if danger == "kill":
-            victims = replica_processes()
+    def inject(self, fault):
+        """Kill a worker if there is one; remove a node once there is another."""
+        if fault == "kill":
+            victims = worker_processes()
             if victims:
                 os.kill(self.generator.choice(victims), signal.SIGKILL)
                 self.kills += 1
             return bool(victims)
-        while len(self.machines) < 2:
+        while len(self.nodes) < 2:
             time.sleep(0.1)
-        victim = self.machines.pop(self.generator.randrange(len(self.machines)))
+        victim = self.nodes.pop(self.generator.randrange(len(self.nodes)))
         self.cluster.remove_node(victim, allow_graceful=False)
         self.removals += 1
-        self.joins.append(self.builder.submit(self.rebuild))
+        self.joins.append(self.starter.submit(self.rejoin))
         return True
 
-    def rebuild(self):
-        self.machines.append(add_machine(self.cluster))
+    def rejoin(self):
+        self.nodes.append(add_node(self.cluster))
 
 
-def finished(output):
+def stored_rows(output):
     try:
         with open_run(output) as run:
             return sum(ok for ok, _ in run.counts().values())
@@ -127,64 +137,44 @@ def finished(output):
         return 0
 
 
-def kill_driver(options, sent):
-    """Start a driver, send it a signal when it has stored some more rows; return its exit code."""
-    before = finished(Path(options["output"]))
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, json.dumps(options)])
-    deadline = time.monotonic() + 600
-    while finished(Path(options["output"])) < before + 30 and time.monotonic() < deadline:
-        if driver.poll() is not None:
-            sys.exit(f"the driver ended with {driver.returncode}")
+def kill_driver(home, options, sent):
+    """Start a driver and send it a signal when it has stored some more rows."""
+    before = stored_rows(home / "run")
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, home, json.dumps(options)])
+    deadline = time.monotonic() + LONG
+    while stored_rows(home / "run") < before + 30:
+        if driver.poll() is not None or time.monotonic() > deadline:
+            driver.kill()
+            sys.exit(f"the driver stored too little; it ended with {driver.wait()}")
         time.sleep(0.1)
     driver.send_signal(sent)
-    return driver.wait(300)
-
-
-def seconds_until_nobody_works():
-    began = time.monotonic()
-    while replica_processes() and time.monotonic() < began + 60:
-        time.sleep(0.1)
-    return time.monotonic() - began
+    code = driver.wait(LONG)
+    rows = stored_rows(home / "run")
+    return {"code": code, "rows": rows, "workers_left": workers_left()}
 
 
 def main():
-    home, (removals, kills, drivers) = Path(sys.argv[1]), map(int, sys.argv[2:5])
-    began = time.monotonic()
-    ray._private.utils.set_sigterm_handler = lambda _: None  # impossible where machines are added
+    home, (count, removals, kills, drivers, seeds) = Path(sys.argv[1]), map(int, sys.argv[2:7])
+    ray._private.utils.set_sigterm_handler = lambda _: None  # impossible where nodes are added
     cluster = make_head()
-    machines = [add_machine(cluster) for _ in range(MACHINES)]
-    options = {
-        **TINY_OPTIONS,
-        "model": f"local-dir:{home / 'tiny'}",
-        "dataset": [f"folder:{home / 'pictures'}"],
-        "seed": json.loads((home / "seeds.json").read_text()),
-        "workers": "auto",
-        "cache": False,
-        "output": str(home / "run"),
-        "engine": f"ray={cluster.address}",
-    }
-    told = {"drivers": [], "seconds": {"cluster": time.monotonic() - began}}
-    for number in range(drivers):
-        sent = signal.SIGINT if number % 2 else signal.SIGKILL
-        code = kill_driver(options, sent)
-        told["drivers"].append([code, finished(home / "run"), seconds_until_nobody_works()])
-    parsed = EvalOptions(**options)
-    pictures = len(list((home / "pictures").rglob("*.png"))) * len(parsed.seed)
-    left = pictures - finished(home / "run") // 3
-    hazards = Hazards(cluster, machines, removals=removals, kills=kills, pictures=left)
-    with run_options(parsed, reporter=hazards) as run:
-        told["exported"] = exported(run).decode()
-        told["counts"] = list(run.counts().values())
-        told["sessions"] = run.sessions()
-    told["seconds"]["all"] = time.monotonic() - began
-    told["seconds"]["end"] = seconds_until_nobody_works()
-    told["replicas_left"] = len(replica_processes())
-    told |= {"notes": hazards.told, "kills": hazards.kills, "removals": hazards.removals}
-    told |= {"by_machine": hazards.by_machine, "answered": hazards.seen}
-    told["joins"] = len([join.result() for join in hazards.joins])
+    nodes = [add_node(cluster) for _ in range(count)]
+    options = {"workers": "auto", "seed": [*range(seeds)], "executor": f"ray={cluster.address}"}
+    signals = [signal.SIGINT if number % 2 else signal.SIGKILL for number in range(drivers)]
+    facts = {"drivers": [kill_driver(home, options, sent) for sent in signals]}
+    parsed = named_options(home, home / "run", **options)
+    images = seeds * len(list((home / "images").rglob("*.png")))
+    missing = images - stored_rows(home / "run") // len(parsed.method)
+    faults = Faults(cluster, nodes, removals=removals, kills=kills, images=missing)
+    with run_options(parsed, reporter=faults) as run:
+        facts["exported"] = exported(run).decode()
+        facts["counts"] = list(run.counts().values())
+        facts["sessions"] = run.sessions()
+    facts["workers_left"] = workers_left()
+    facts |= {name: getattr(faults, name) for name in ("notes", "kills", "removals", "stored")}
+    facts["joins"] = len([join.result() for join in faults.joins])
     cluster.shutdown()
-    hazards.builder.shutdown()
-    (home / "story.json").write_text(json.dumps(told))
+    faults.starter.shutdown()
+    (home / "chaos.json").write_text(json.dumps(facts))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A cluster on this machine whose machines lack something: files, memory, the right dtpt.
+"""A cluster on this machine whose nodes lack something: files, memory, the right dtpt.
 
 It is a program of its own, so that nothing of Ray is left in the process of the tests:
 
     python cluster_faults.py HOME
 
-HOME holds the model `tiny` and the folder `pictures`. Every machine has its own name and its own
-view of the disk (Linux namespaces), so what it lacks it really lacks. What three runs tell is
-written to HOME/faults.json.
+HOME is from `make_home`. Every node has its own name and its own view of the disk (Linux
+namespaces), so what it lacks it really lacks. What happened in two runs and a plan is written to
+HOME/faults.json.
 """
 
 import json
@@ -20,15 +20,14 @@ import sys
 import time
 from pathlib import Path
 
-from cluster_story import STORE_BYTES, make_head
-from dtpt.runs.cluster.division import divide
-from dtpt.runs.cluster.goods import PROBES
-from tiny_runs import TINY_OPTIONS, exported
+from cluster_chaos import LONG, STORE_BYTES, make_head
+from tiny_runs import exported, named_options
 
 import dtpt
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, run_options
+from dtpt.runs import run_options
+from dtpt.runs.cluster import PROBES, plan_cluster
 from dtpt.runs.progress import Silent
 
 SOURCE = Path(dtpt.__file__).parents[1]
@@ -37,7 +36,7 @@ import sys
 import ray
 ray.__version__ = "2.0.0"
 from dtpt.errors import RunError
-from dtpt.runs.cluster.connection import connected
+from dtpt.executors.cluster import connected
 try:
     with connected(f"ray={sys.argv[1]}"):
         print("joined")
@@ -46,27 +45,27 @@ except RunError as error:
 """
 
 
-class Machine:
-    """A machine of a cluster with its own name, folders and variables.
+class Node:
+    """A node with its own name, folders and variables.
 
     Args:
         name: Of the host.
         address: Of the cluster.
-        shown: Folders or files, and what stands in their place on this machine.
+        mounts: Folders or files, and what is there in their stead on this node.
         variables: Of the environment.
     """
 
-    def __init__(self, name, address, *, shown=None, variables=None):
-        mounts = [
+    def __init__(self, name, address, *, mounts=None, variables=None):
+        commands = [
             f"mount --bind {shlex.quote(str(there))} {shlex.quote(str(here))}"
-            for here, there in (shown or {}).items()
+            for here, there in (mounts or {}).items()
         ]
         ray = Path(sys.executable).with_name("ray")
         start = (
             f"exec {shlex.quote(str(ray))} start --address={address} --num-cpus=1 --block "
             f"--object-store-memory={STORE_BYTES} --memory=1000000000 --disable-usage-stats"
         )
-        script = " && ".join([f"hostname {name}", *mounts, start])
+        script = " && ".join([f"hostname {name}", *commands, start])
         self._process = subprocess.Popen(
             ["unshare", "--map-root-user", "--mount", "--uts", "sh", "-c", script],
             env={**os.environ, **(variables or {})},
@@ -78,19 +77,19 @@ class Machine:
     def stop(self):
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(30)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 class Slow(Silent):
-    """Keeps what it is told; no machine can do everything before another one has begun."""
+    """Keeps notes; so slow that no node can do everything before another one has begun."""
 
     def __init__(self):
-        self.notes, self.by_machine = [], {}
+        self.notes, self.by_node = [], {}
 
-    def advance(self, title, *, replica=0):
-        self.by_machine[replica] = self.by_machine.get(replica, 0) + 1
+    def advance(self, title, *, worker=0):
+        self.by_node[worker] = self.by_node.get(worker, 0) + 1
         time.sleep(0.05)
 
     def note(self, text):
@@ -103,92 +102,85 @@ def other_dtpt(home):
     shutil.copytree(SOURCE / "dtpt", folder / "dtpt", ignore=shutil.ignore_patterns("*.pyc"))
     with (folder / "dtpt" / "errors.py").open("a") as stream:
         stream.write("# changed\n")
-    made = folder / "dtpt-0.0.1.dist-info"
-    made.mkdir()
-    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: dtpt\nVersion: 0.0.1\n")
+    info = folder / "dtpt-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dtpt\nVersion: 0.0.1\n")
     return folder
 
 
-def unfit_machines(home, address):
-    """Machines that cannot work: another dtpt, too little memory, replicas that are killed."""
+def unfit_nodes(home, address):
+    """Nodes that cannot work: another dtpt, too little memory, workers that are killed."""
     other = other_dtpt(home)
     memory = home / "meminfo"
     memory.write_text("MemTotal: 400000 kB\nMemFree: 200000 kB\nMemAvailable: 200000 kB\n")
     # Ray's own watch over memory, which kills what was started last
     starved = {"RAY_memory_usage_threshold": "0.0", "RAY_memory_monitor_refresh_ms": "100"}
     path = os.pathsep.join([str(other), os.environ["PYTHONPATH"]])
-    yield Machine("old", address, shown={SOURCE: other}, variables={"PYTHONPATH": path})
-    yield Machine("small", address, shown={"/proc/meminfo": memory})
-    yield Machine("starved", address, variables=starved)
+    yield Node("old", address, mounts={SOURCE: other}, variables={"PYTHONPATH": path})
+    yield Node("small", address, mounts={"/proc/meminfo": memory})
+    yield Node("starved", address, variables=starved)
 
 
-def lacking_machines(home, address):
-    """One machine with neither model nor pictures, another with few of these."""
+def lacking_nodes(home, address):
+    """One node with neither model nor images, another with few of these."""
     nothing = home / "nothing"
     nothing.mkdir()
     processor = home / "cpuinfo"
-    known = Path("/proc/cpuinfo").read_text()
-    processor.write_text(re.sub(r"(?m)^(model name\s*:).*", r"\1 Another", known))
-    shown = {home / "tiny": nothing, home / "pictures": nothing, "/proc/cpuinfo": processor}
-    holes = home / "holes"
-    for sample in load_dataset(f"folder:{home / 'pictures'}").limited(PROBES).samples:
-        (holes / sample.id).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(home / "pictures" / sample.id, holes / sample.id)
-    yield Machine("poor", address, shown=shown, variables={"DTPT_CACHE": str(home / "poor")})
-    yield Machine("holes", address, shown={home / "pictures": holes})
+    text = Path("/proc/cpuinfo").read_text()
+    processor.write_text(re.sub(r"(?m)^(model name\s*:).*", r"\1 Another", text))
+    mounts = {home / "tiny": nothing, home / "images": nothing, "/proc/cpuinfo": processor}
+    partial = home / "partial"
+    for sample in load_dataset(f"folder:{home / 'images'}").limited(PROBES).samples:
+        (partial / sample.id).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(home / "images" / sample.id, partial / sample.id)
+    yield Node("poor", address, mounts=mounts, variables={"DTPT_CACHE": str(home / "poor")})
+    yield Node("partial", address, mounts={home / "images": partial})
 
 
 def run_once(options):
-    """Return what a run tells, and its rows or its error."""
-    told, began = Slow(), time.monotonic()
-    found = {"notes": told.notes, "by_machine": told.by_machine}
+    """Return what a run reports, and its rows or its error."""
+    reporter = Slow()
+    facts = {"notes": reporter.notes, "by_node": reporter.by_node}
     try:
-        with run_options(EvalOptions(**options), reporter=told) as run:
-            found |= {"exported": exported(run).decode(), "counts": list(run.counts().values())}
+        with run_options(options, reporter=reporter) as run:
+            facts |= {"exported": exported(run).decode(), "counts": list(run.counts().values())}
     except RunError as error:
-        found["error"] = str(error)
-    return {**found, "seconds": time.monotonic() - began}
+        facts["error"] = str(error)
+    return facts
 
 
-def start_all(cluster, coming, machines):
-    """Let machines join one after the other."""
-    for machine in coming:
-        machines.append(machine)
-        deadline = time.monotonic() + 60
-        while sum(node["Alive"] for node in cluster.global_state.node_table()) <= len(machines):
+def start_all(cluster, joining, nodes):
+    """Let nodes join one after the other."""
+    for node in joining:
+        nodes.append(node)
+        deadline = time.monotonic() + LONG
+        while sum(node["Alive"] for node in cluster.global_state.node_table()) <= len(nodes):
             if time.monotonic() > deadline:
-                sys.exit(f"machine {len(machines)} has not joined")
+                sys.exit(f"node {len(nodes)} has not joined")
             time.sleep(0.2)
 
 
 def main():
     home = Path(sys.argv[1])
     cluster = make_head()
-    told, machines = {}, []
+    facts, nodes = {}, []
     command = [sys.executable, "-c", OTHER_RAY, cluster.address]
-    told["other_ray"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    options = {
-        **TINY_OPTIONS,
-        "model": f"local-dir:{home / 'tiny'}",
-        "dataset": [f"folder:{home / 'pictures'}"],
-        "workers": "auto",
-        "cache": False,
-        "output": str(home / "run"),
-        "engine": f"ray={cluster.address}",
-    }
+    facts["other_ray"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    common = {"workers": "auto", "executor": f"ray={cluster.address}"}
+    options = named_options(home, home / "run", **common)
     try:
-        start_all(cluster, unfit_machines(home, cluster.address), machines)
-        told["unfit"] = run_once(options)
-        start_all(cluster, lacking_machines(home, cluster.address), machines)
-        told["lacking"] = run_once(options)
-        notes = []
-        plan = divide(EvalOptions(**{**options, "output": home / "plan"}), note=notes.append)
-        told["plan"] = {"machines": [one.name for one in plan.machines], "notes": notes}
+        start_all(cluster, unfit_nodes(home, cluster.address), nodes)
+        facts["unfit"] = run_once(options)
+        start_all(cluster, lacking_nodes(home, cluster.address), nodes)
+        facts["lacking"] = run_once(options)
+        reporter = Slow()
+        plan = plan_cluster(named_options(home, home / "plan", **common), reporter=reporter)
+        facts["plan"] = {"nodes": [node.name for node in plan.nodes], "notes": reporter.notes}
     finally:
-        for machine in machines:
-            machine.stop()
+        for node in nodes:
+            node.stop()
         cluster.shutdown()
-    (home / "faults.json").write_text(json.dumps(told))
+    (home / "faults.json").write_text(json.dumps(facts))
 
 
 if __name__ == "__main__":
