@@ -84,15 +84,10 @@ def idle_worker(announce: Announce) -> FunctionWorker:
 class IdleDeployment:
     """What workers that do nothing bring to a node."""
 
-    artifact = None
-
     def probe(self) -> None: ...
 
-    def received_folder(self, artifact: object) -> Path:
-        raise NotImplementedError(artifact)  # nothing is sent
-
-    def factory(self, quota: Quota, *, received: Path | None) -> Factory:
-        del quota, received
+    def factory(self, quota: Quota) -> Factory:
+        del quota
         return idle_worker
 
     def localise(self, task: ImageTask, site: None) -> ImageTask:
@@ -113,7 +108,7 @@ def _on_ray(count: int, batch: int) -> RayExecutor:
         note=lambda _: None,
         record=lambda _: None,
     )
-    executor.wait_for_nodes(60)
+    executor.wait_for_nodes()
     return executor
 
 

@@ -1,7 +1,6 @@
 """A fake `ray`: nodes and actors that do what a test decides, at once and in this process."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,18 +26,13 @@ class Reference:
 class Deployment:
     """What a run brings to nodes; tasks are numbers, and nodes may lack some of them."""
 
-    artifact: Any = None
-    folder: Path | None = None
     site: Any = None
 
     def probe(self):
         return self.site
 
-    def received_folder(self, artifact):
-        return self.folder
-
-    def factory(self, quota, *, received):
-        return ("factory", quota.device, received)
+    def factory(self, quota):
+        return ("factory", quota.device)
 
     def localise(self, task, site):
         return task if site is None else (task, sorted(site))
@@ -99,8 +93,6 @@ class FakeCluster:
     actors: list[Actor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     recorded: list[dict[str, Any]] = field(default_factory=list)
-    stored: list[bytes] = field(default_factory=list)  # by ray.put
-    fetched: list[Reference] = field(default_factory=list)  # on nodes, by ray.get
     facts: dict[str, Any] = field(default_factory=node_facts)
     probe_error: Exception | None = None
     probes: int = 0
@@ -132,14 +124,9 @@ class FakeCluster:
         return done, [reference for reference in references if reference not in done]
 
     def get(self, reference):
-        self.fetched.append(reference)
         if reference.error is not None:
             raise reference.error
         return reference.value
-
-    def put(self, value):
-        self.stored.append(value)
-        return Reference().resolve(value)
 
     def kill(self, actor):
         actor.is_killed = True
@@ -156,11 +143,8 @@ class _Bound:
         if self.thing is executor_module._Actor:
             cluster.actors.append(Actor(cluster, node[0]))
             return cluster.actors[-1]
-        reference = Reference()
-        if self.thing is executor_module._probe:
-            cluster.probes += 1
-            if cluster.probe_error is not None:
-                return reference.resolve(error=cluster.probe_error)
-            _, lacks, site = self.thing(*arguments)
-            return reference.resolve((cluster.facts, lacks, site))
-        return reference.resolve(self.thing(*arguments))
+        cluster.probes += 1
+        if cluster.probe_error is not None:
+            return Reference().resolve(error=cluster.probe_error)
+        _, site = self.thing(*arguments)
+        return Reference().resolve((cluster.facts, site))

@@ -1,111 +1,139 @@
-"""A run is divided by what machines do in a second."""
+"""What a run brings to the nodes of a cluster, and how it is divided among them."""
 
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import partial
 
 import pytest
-from dtpt.runs.cluster.actors import ReplicaActor
-from dtpt.runs.cluster.division import _batches, missing_pictures, share_out
-from dtpt.runs.cluster.machines import Share, Wishes, choose_share
-from dtpt.runs.cluster.opening import batch_size, plain_order
-from dtpt.runs.orders import Ready, Stopped
-from tiny_runs import TINY_OPTIONS, draw_images, tiny_clip
+from tiny_runs import make_home, named_options
 
-from dtpt.cli import eval as command
-from dtpt.clip.loading.save import save_model
-from dtpt.errors import OptionError
-from dtpt.runs import EvalOptions, run_options
-from dtpt.runs.evaluation import prepare, record_machine
-from dtpt.runs.store import Store
+from dtpt.executors.cluster import Quota
+from dtpt.executors.pool import Done, InlineExecutor
+from dtpt.runs import cluster as module
+from dtpt.runs import run_options
+from dtpt.runs.cluster import (
+    ClusterPlan,
+    NodeWorker,
+    RunDeployment,
+    chunk_size,
+    lacking_datasets,
+    missing_images,
+    plan_cluster,
+    probe_images,
+)
+from dtpt.runs.evaluation import prepare
+from dtpt.runs.progress import Silent
+from dtpt.runs.worker import ImageResult, ImageTask, StreamTask
 
 
 @pytest.fixture
 def options(tmp_path):
-    save_model(tiny_clip(), tmp_path / "tiny", tokenizer_json=None)
-    draw_images(tmp_path / "pictures", per_class=3)
-    by_name = {
-        "model": f"local-dir:{tmp_path / 'tiny'}",
-        "dataset": (f"folder:{tmp_path / 'pictures'}",),
-        "output": tmp_path / "run",
-        "cache": False,
-    }
-    return EvalOptions(**{**TINY_OPTIONS, **by_name})
+    return named_options(make_home(tmp_path, per_class=3), tmp_path / "run")
 
 
-def machine(name, processor, replicas):
-    facts = SimpleNamespace(processor=processor)
-    return SimpleNamespace(name=name, facts=facts, share=Share(replicas, "cpu", 0, 1))
+@pytest.fixture
+def prepared(options):
+    return prepare(options)
 
 
-def test_shares_follow_replicas_and_speed():
-    machines = [machine("a", "fast", 2), machine("b", "slow", 4)]
-    seconds = {("fast", "cpu"): {0: 1.0, 1: 3.0}, ("slow", "cpu"): {0: 4.0, 1: 12.0}}
-    found = share_out(machines, seconds, missing={0: 150, 1: 150})
-    assert [one.picture_seconds for one in found] == [2.0, 8.0]
-    assert [one.pictures for one in found] == [200, 100]  # 2 / 2 and 4 / 8 pictures per second
+@pytest.fixture
+def deployment(prepared):
+    probe = partial(lacking_datasets, probe_images(prepared.datasets))
+    return RunDeployment(NodeWorker(prepared.worker, ["reference"]), probe)
 
 
-def test_stored_pictures_are_not_counted(options):
-    assert missing_pictures(prepare(options), options) == {0: 9}
+@pytest.fixture
+def task(prepared):
+    return ImageTask(0, 0, prepared.datasets[0].samples[0], (0, 1, 2))
+
+
+def test_stored_images_are_not_counted(options, prepared):
+    assert missing_images(prepared, options) == 9
     run_options(options.model_copy(update={"limit": 4})).close()
-    assert missing_pictures(prepare(options), options) == {0: 5}
+    assert missing_images(prepared, options) == 5
     more = options.model_copy(update={"seed": (0, 1)})
-    assert missing_pictures(prepare(more), more) == {0: 14}
+    assert missing_images(prepare(more), more) == 14
 
 
-def test_replica_measures_every_data_set(options):
-    setup = prepare(options)
-    actor = ReplicaActor()
-    assert actor.start(plain_order(setup, options)) == Ready()
-    batches = _batches(setup, SimpleNamespace(received={}))
-    assert [len(batch.items) for batch in batches] == [1, 4]
-    (seconds,) = actor.measure(batches).values()
-    assert seconds > 0
-    actor.close()
-
-
-def test_replica_says_why_it_cannot_start(options, tmp_path):
-    order = plain_order(prepare(options), options)
-    (tmp_path / "tiny" / "model.safetensors").unlink()
-    said = ReplicaActor().start(order)
-    assert isinstance(said, Stopped)
-    assert "tiny" in said.message
-
-
-def test_machine_of_another_kind_is_remarked_when_it_joins(options):
-    told = []
-    reporter = SimpleNamespace(note=told.append)
-    with Store(options.output / "run.sqlite", prepare(options).spec) as store:
-        store.begin_session({"environment": {"processor": "of the driver"}})
-        for name in ("Xeon", "Xeon", "EPYC", "EPYC"):
-            record_machine(store, {"host": "h", "processor": name}, told=reporter)
-    (remark,) = told
-    assert "processor EPYC and Xeon" in remark
-
-
-def test_plan_is_for_clusters(options):
-    with pytest.raises(OptionError, match="add --engine ray"):
-        command.evaluate(options=options, plan=True)
-
-
-def test_batches_are_small_enough_to_be_shared(options):
-    setup = prepare(options)
-    assert batch_size(setup, options, pictures=9) == 1
-    assert 1 < batch_size(setup, options, pictures=10**6) <= 16
+def test_chunks_are_small_enough_for_several_nodes(options, prepared):
+    assert chunk_size(prepared, options, images=9) == 1
+    assert 1 < chunk_size(prepared, options, images=10**6) <= 16
     joined = options.model_copy(update={"batch": 32})
-    assert batch_size(setup, joined, pictures=9) == 32
+    assert chunk_size(prepared, joined, images=9) == 32
 
 
-@pytest.mark.parametrize(
-    ("offered", "wishes", "replicas"),
-    [
-        ({"CPU": 8.0}, Wishes(replicas=3), 3),
-        ({"CPU": 8.0}, Wishes(threads=16), 0),
-        ({"CPU": 8.0}, Wishes(replica_bytes=3 * 10**9), 2),
-        ({"CPU": 8.0, "GPU": 1.0}, Wishes(), 1),
-        ({"CPU": 8.0, "GPU": 1.0}, Wishes(device="cpu"), 8),
-        ({"CPU": 8.0}, Wishes(device="cuda"), 0),
-        ({}, Wishes(), 0),
-    ],
-)
-def test_replicas_of_a_machine(offered, wishes, replicas):
-    assert choose_share(offered, wishes, memory=8 * 10**9).replicas == replicas
+@pytest.mark.parametrize("change", ["missing", "other"])
+def test_node_with_other_files_lacks_the_data_set(deployment, prepared, change):
+    assert deployment.probe() == set()
+    path = prepared.datasets[0].samples[0].image.path
+    path.unlink() if change == "missing" else path.write_bytes(b"another image")
+    assert deployment.probe() == {0}
+
+
+def test_node_that_lacks_a_data_set_receives_images_with_its_tasks(deployment, task):
+    assert deployment.localise(task, set()) is task
+    before = (task.sample.image.key(), task.sample.image.stamp(), task.sample.image.open())
+    sent = deployment.localise(task, {0})
+    stream = StreamTask(0, 0, (task.sample,), (0,))
+    several = deployment.localise(stream, {0})
+    task.sample.image.path.unlink()
+    for sample in (sent.sample, *several.samples):
+        assert (sample.image.key(), sample.image.stamp(), sample.image.open()) == before
+        assert (sample.id, sample.label) == (task.sample.id, task.sample.label)
+    assert deployment.localise(task, {0}) == task  # unreadable here as well: the node reports it
+
+
+def test_image_that_only_the_node_cannot_read_is_sent(deployment, task):
+    failure = ImageResult(failure="No such file or directory")
+    site = set()
+    assert deployment.is_lost(task, failure, site=site)
+    assert site == {0}
+    assert not deployment.is_lost(task, failure, site=site)  # it was sent: the image is damaged
+
+
+def test_image_that_is_damaged_everywhere_fails(deployment, task):
+    damaged = ImageResult(failure="damaged", image_key=task.sample.image.key())
+    assert not deployment.is_lost(task, damaged, site=set())
+    task.sample.image.path.unlink()
+    assert not deployment.is_lost(task, ImageResult(failure="no file"), site=set())
+
+
+def test_worker_of_a_node_uses_the_model_of_the_driver(deployment, prepared, task, monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "get", {"reference": prepared.model}.get)
+    factory = deployment.factory(Quota(workers=2, device="cpu", view_workers=0, cores=1))
+    without_files = replace(factory, spec=replace(factory.spec, model="local-dir:/nowhere"))
+    executor = InlineExecutor(without_files)
+    executor.submit(task)
+    (event,) = executor.collect()
+    assert isinstance(event, Done)
+    assert len(event.result.rows) == 3
+    executor.close()
+
+
+class FakeExecutor(InlineExecutor):
+    """A node "a" that answers all images, and "b", which has none in time."""
+
+    refusals = ("c: no memory",)
+
+    def wait_for_nodes(self):
+        quotas = {"a": Quota(workers=2), "b": Quota(workers=1)}
+        return [(name, {"processor": "P"}, quota) for name, quota in quotas.items()]
+
+    def collect(self):
+        return [replace(event, worker="a") for event in super().collect()]
+
+
+def test_plan_divides_by_what_nodes_answered(options, prepared, monkeypatch):
+    def open_fake(stack, given, **_):
+        assert not given.worker.cache
+        return FakeExecutor(given.worker)
+
+    monkeypatch.setattr(module, "open_cluster", open_fake)
+    plan = plan_cluster(options, reporter=Silent())
+    assert isinstance(plan, ClusterPlan)
+    assert [(node.name, node.workers, node.images) for node in plan.nodes] == [
+        ("a", 2, 9),
+        ("b", 1, 0),
+    ]
+    assert (plan.images, plan.refusals) == (9, ("c: no memory",))
+    assert not options.output.exists()  # nothing is stored

@@ -52,12 +52,7 @@ class Quota:
 def choose_quota(
     offered: Mapping[str, float], request: ResourceRequest, *, memory: int | None = None
 ) -> Quota:
-    """Choose how to use a node; no workers where it has too little of something.
-
-    Args:
-        offered: Ray's resources of the node: "CPU", "GPU".
-        request: What the user requests.
-        memory: Bytes that are free on it.
+    """Choose how to use a node by Ray's resources and free bytes; no workers if it has too little.
 
     Example:
         >>> choose_quota({"CPU": 8.0}, ResourceRequest(threads=2))
@@ -66,33 +61,19 @@ def choose_quota(
         Quota(workers=2, device='cuda', view_workers=7, cores=8.0, accelerators=1)
     """
     cores, accelerators = offered.get("CPU", 0.0), int(offered.get("GPU", 0.0))
-    limit = request.workers
+    limits = [] if request.workers == "auto" else [request.workers]
+    fixed = None if request.view_workers == "auto" else request.view_workers
     if request.device != "cpu" and accelerators:
-        workers = accelerators if limit == "auto" else min(limit, accelerators)
+        workers = min([accelerators, *limits])
         each = cores // workers
-        spare = max(int(each) - request.threads, 0)
-        most = min(spare, MOST_VIEW_WORKERS)
-        beside = most if request.view_workers == "auto" else request.view_workers
-        return Quota(workers, "cuda", beside, each, 1)
+        spare = min(max(int(each) - request.threads, 0), MOST_VIEW_WORKERS)
+        return Quota(workers, "cuda", spare if fixed is None else fixed, each, 1)
     if request.device not in ("auto", "cpu"):
         return Quota(0, request.device)
-    workers = int(cores // request.threads)
-    if limit != "auto":
-        workers = min(workers, limit)
     if memory is not None and request.worker_bytes:
-        workers = min(workers, int(MEMORY_FRACTION * memory) // request.worker_bytes)
-    beside = 0 if request.view_workers == "auto" else request.view_workers
-    return Quota(max(workers, 0), "cpu", beside, request.threads)
-
-
-def address_of(executor: str) -> str | None:
-    """Return the address in "ray=ADDRESS"; None for "ray": a cluster that is found or started.
-
-    Example:
-        >>> address_of("ray=10.0.0.7:6379"), address_of("ray")
-        ('10.0.0.7:6379', None)
-    """
-    return executor.partition("=")[2] or None
+        limits.append(int(MEMORY_FRACTION * memory) // request.worker_bytes)
+    workers = min([int(cores // request.threads), *limits])
+    return Quota(workers, "cpu", fixed or 0, request.threads)
 
 
 @contextmanager
@@ -102,20 +83,24 @@ def connected(executor: str, *, cores: int | None = None) -> Iterator[None]:
     A program that has called `ray.init` itself keeps its connection.
 
     Args:
-        executor: "ray" or "ray=ADDRESS". Without an address: the cluster of RAY_ADDRESS, else the
-            one that runs on this machine, else one that is started here; "ray=local" always starts
-            one.
+        executor: "ray=ADDRESS"; "ray" is the cluster of RAY_ADDRESS, else the one that runs on this
+            machine, else one that is started here; "ray=local" always starts one.
         cores: Of a cluster that is started here; as many as there are unless given.
 
     Raises:
         RunError: There is no cluster, or one with another version.
     """
-    ray = _import_ray()
+    try:
+        import ray
+    except ImportError as error:
+        raise RunError(
+            "--executor ray needs the extra `ray` on every node: pip install 'dtpt[ray]'."
+        ) from error
     with _quiet(ray):
         if ray.is_initialized():
             yield
             return
-        address = address_of(executor)
+        address = executor.partition("=")[2] or None
         check_address(address or os.environ.get("RAY_ADDRESS", ""))
         try:
             _join(ray, address, cores=cores)
@@ -125,21 +110,15 @@ def connected(executor: str, *, cores: int | None = None) -> Iterator[None]:
 
 
 def check_address(address: str) -> None:
-    """Refuse within seconds an address without a cluster; Ray itself would try for minutes.
-
-    Raises:
-        RunError: With the reason.
-    """
+    """Refuse within seconds an address without a cluster; Ray itself would try for minutes."""
     if address in ("", "auto", "local"):
         return
-    if "://" in address:
-        raise RunError(
-            f"{address!r} is not the address of a cluster's head: start the command on a node of "
-            "the cluster and give host:port, for example --executor ray=10.0.0.7:6379."
-        )
-    parsed = re.fullmatch(r"\[?([^\s\]]+)\]?:(\d{1,5})", address)
+    parsed = re.fullmatch(r"\[?([^\s\]/]+)\]?:(\d{1,5})", address)
     if parsed is None:
-        raise RunError(f"--executor ray={address}: expected host:port, for example 10.0.0.7:6379.")
+        raise RunError(
+            f"--executor ray={address}: expected host:port of the cluster's head, for example "
+            "10.0.0.7:6379, on a node of the cluster."
+        )
     try:
         with socket.create_connection((parsed[1], int(parsed[2])), SECONDS_TO_REACH) as connection:
             is_head = _speaks_http2(connection)
@@ -168,16 +147,6 @@ def _speaks_http2(connection: socket.socket) -> bool:
     return len(header) == 9 and header[3] == SETTINGS
 
 
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise RunError(
-            "--executor ray needs the extra `ray` on every node: pip install 'dtpt[ray]'."
-        ) from error
-    return ray
-
-
 def _join(ray: Any, address: str | None, *, cores: int | None) -> None:
     options: dict[str, Any] = {"address": address}
     if address in (None, "local"):  # only a new cluster takes settings
@@ -187,41 +156,33 @@ def _join(ray: Any, address: str | None, *, cores: int | None) -> None:
     try:
         ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
-        raise RunError(_why_not_joined(error, address)) from error
-
-
-def _why_not_joined(error: Exception, address: str | None) -> str:
-    text = " ".join(str(error).split())
-    where = f"the cluster at {address}" if address else "a Ray cluster"
-    if "ersion mismatch" in text:
-        return (
-            f"Cannot join {where}: {text} Install the same versions of Ray and Python on all nodes."
-        )
-    hint = ""
-    if "Failed to connect" in text:
-        hint = " If it asks for a token, set RAY_AUTH_MODE=token here as well."
-    return f"Cannot join {where}: {text[:300].rstrip('.')}.{hint}"
+        text = " ".join(str(error).split())[:500].rstrip(".")
+        remedy = ""
+        if "ersion mismatch" in text:
+            remedy = " Install the same versions of Ray and Python on all nodes."
+        elif "Failed to connect" in text:
+            remedy = " If it needs a token, set RAY_AUTH_MODE=token here as well."
+        where = f"the cluster at {address}" if address else "a Ray cluster"
+        raise RunError(f"Cannot join {where}: {text}.{remedy}") from error
 
 
 @contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
     """Keep Ray's messages away from our output."""
-    before = {name: os.environ.get(name) for name in QUIET}
-    os.environ.update({name: value for name, value in QUIET.items() if before[name] is None})
+    added = QUIET.keys() - os.environ.keys()
+    os.environ.update({name: QUIET[name] for name in added})
     worker = ray._private.worker  # as its own debugger does; no public switch covers all messages
-    enabled = worker._worker_logs_enabled
-    worker._worker_logs_enabled = False
+    enabled, worker._worker_logs_enabled = worker._worker_logs_enabled, False
     try:
         yield
     finally:
         worker._worker_logs_enabled = enabled
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error of Ray says, short: its last line has what was raised."""
+    """Return an error of Ray in one line: the last one has what was raised."""
     from ray.exceptions import OutOfMemoryError
 
     if isinstance(error, OutOfMemoryError):

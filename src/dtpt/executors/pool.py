@@ -13,11 +13,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
-from itertools import count
+from itertools import count, islice
 from multiprocessing.connection import wait
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dtpt.errors import DtptError, WorkerError, os_error
 from dtpt.executors.process import WorkerProcess, start, stop
@@ -45,7 +46,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Too many worker processes died on one item of a task; "" if it is not known, or the only."""
+    """Too many workers died on one item of a task; "" if it is not known, or the only one."""
 
     task_id: int
     reason: str
@@ -65,9 +66,7 @@ class Worker(Protocol):
 
     def add(self, task_id: int, task: Any) -> None: ...
 
-    def next(self) -> Iterable[Event]:
-        """Work until a task is done; there must be one."""
-        ...
+    def next(self) -> Iterable[Event]: ...  # works until a task is done; there must be one
 
     def close(self) -> None: ...
 
@@ -79,20 +78,12 @@ class Executor(Protocol):
     """Takes tasks while it has room and returns what became of them."""
 
     @property
-    def room(self) -> int:
-        """Tasks that should be submitted now, so that no worker waits."""
-        ...
+    def room(self) -> int: ...  # tasks that should be submitted now, so that no worker waits
 
-    def submit(self, task: Any) -> int:
-        """Queue a task and return its id."""
-        ...
+    def submit(self, task: Any) -> int: ...  # returns the task's id
 
     def collect(self) -> list[Event]:
-        """Wait for results; may be empty when only the room has changed.
-
-        Raises:
-            DtptError: A worker cannot go on, and another one could not either.
-        """
+        """Wait for results, or for room; a DtptError when no worker can go on."""
         ...
 
     def close(self) -> None: ...
@@ -146,135 +137,107 @@ class InlineExecutor:
         self._worker.close()
 
 
-class Attempts:
-    """Counts the workers that died on each item; shared by the supervised executors."""
+class Attempts(Counter[tuple[int, str]]):
+    """The workers that died on each item of a task; shared by the supervised executors."""
 
-    def __init__(self) -> None:
-        self._deaths: Counter[tuple[int, str]] = Counter()
-
-    def blame(self, task_id: int, item: str, *, reason: str) -> Failed | None:
+    def blame(self, task_id: int, item: str = "", *, reason: str) -> Failed | None:
         """Count a death; return a failure when there were too many."""
-        self._deaths[task_id, item] += 1
-        if self._deaths[task_id, item] < ATTEMPTS:
+        self[task_id, item] += 1
+        if self[task_id, item] < ATTEMPTS:
             return None
         text = f"{ATTEMPTS} worker processes died while they worked on it ({reason})."
         return Failed(task_id, text, item)
 
 
-@dataclass(frozen=True)
-class _Begun:
+# What a worker process sends beside events: _READY, a _Begun, and a _Stopped before it ends.
+_READY = "ready"
+
+
+class _Begun(NamedTuple):
     task_id: int
     item: str
 
 
-@dataclass(frozen=True)
-class _Stopped:
+class _Stopped(NamedTuple):
     kind: type[DtptError]
     message: str
 
 
-_READY = "ready"
-
-
-@dataclass
+@dataclass(eq=False)
 class _Member:
-    number: int
     process: WorkerProcess
     tasks: dict[int, Any] = field(default_factory=dict)  # the oldest first
     begun: _Begun | None = None
     is_ready: bool = False
 
+    def send(self, task_id: int, task: Any) -> None:
+        self.tasks[task_id] = task
+        with suppress(OSError):  # it died; `collect` notices
+            self.process.pipe.send((task_id, task))
+
 
 class ProcessExecutor:
-    """Workers in processes of this machine.
-
-    Args:
-        factory: Makes the worker in each process.
-        workers: Number of processes.
-        depth: Tasks that a worker should have, the one at work included.
-        warm: Processes from `warm_up`; those that are used are taken out of the list.
-        files: File descriptors that the processes inherit.
-        environment: Their variables that differ from ours.
-        remedy: What a user can do when processes die at their start.
-    """
+    """Workers in processes of this machine."""
 
     def __init__(
         self,
         factory: Factory,
         workers: int,
         *,
-        depth: int = 2,
-        warm: list[WorkerProcess] | None = None,
-        files: Sequence[int] = (),
-        environment: Mapping[str, str] | None = None,
-        remedy: str = "use fewer workers",
+        depth: int = 2,  # tasks that a worker should have, the one at work included
+        warm: list[WorkerProcess] | None = None,  # from `warm_up`; those used are taken out
+        files: Sequence[int] = (),  # descriptors that the processes inherit
+        environment: Mapping[str, str] | None = None,  # variables that differ from ours
+        remedy: str = "use fewer workers",  # when processes die at their start
     ) -> None:
         # plain pickle: `send` would share the memory of tensors, which other programs cannot open
         self._factory = pickle.dumps(factory)
         self._depth = depth
-        self._files, self._environment = tuple(files), environment
+        self._start = partial(start, SERVE, files=tuple(files), environment=environment)
         self._remedy = remedy
-        self._ids, self._numbers = count(), count()
+        self._ids = count()
         self._attempts = Attempts()
         self._early_deaths = 0
-        self._queue: deque[tuple[int, Any]] = deque()
-        self._events: list[Event] = []
         self._members: list[_Member] = []
         try:
             for _ in range(workers):
-                self._members.append(self._join(warm.pop() if warm else self._start()))
+                self._members.append(self._join(warm.pop() if warm else None))
         except BaseException:
             self.close()
             raise
 
-    def _start(self) -> WorkerProcess:
+    def _join(self, process: WorkerProcess | None = None) -> _Member:
         try:
-            return start(SERVE, files=self._files, environment=self._environment)
+            process = process or self._start()
         except OSError as error:
             raise WorkerError(f"Cannot start another process: {os_error(error)}.") from error
-
-    def _join(self, process: WorkerProcess) -> _Member:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it died; `collect` notices
+        with suppress(OSError):
             process.pipe.send_bytes(self._factory)
-        return _Member(next(self._numbers), process)
+        return _Member(process)
 
     @property
     def room(self) -> int:
-        free = sum(max(self._depth - len(member.tasks), 0) for member in self._members)
-        return max(free - len(self._queue), 0)
+        return sum(max(self._depth - len(member.tasks), 0) for member in self._members)
 
     def submit(self, task: Any) -> int:
         task_id = next(self._ids)
-        self._queue.append((task_id, task))
-        self._distribute()
+        min(self._members, key=lambda member: len(member.tasks)).send(task_id, task)
         return task_id
 
-    def _distribute(self) -> None:
-        """Give queued tasks to the workers with the fewest."""
-        while self._queue:
-            member = min(self._members, key=lambda candidate: len(candidate.tasks))
-            if len(member.tasks) >= self._depth:
-                return
-            task_id, task = self._queue.popleft()
-            member.tasks[task_id] = task
-            with suppress(OSError):  # it died; `collect` notices
-                member.process.pipe.send((task_id, task))
-
     def collect(self) -> list[Event]:
-        while not self._events:
+        events: list[Event] = []
+        while not events:
             ready = wait([member.process.pipe for member in self._members])
-            for member in [m for m in self._members if m.process.pipe in ready]:
-                try:
-                    message = member.process.pipe.recv()
-                except (EOFError, OSError):
-                    self._replace(member)
-                else:
-                    self._handle(member, message)
-        self._distribute()
-        events, self._events = self._events, []
+            for slot, member in enumerate(self._members):
+                if member.process.pipe in ready:
+                    events += self._receive(slot, member)
         return events
 
-    def _handle(self, member: _Member, message: Any) -> None:
+    def _receive(self, slot: int, member: _Member) -> list[Event]:
+        try:
+            message = member.process.pipe.recv()
+        except (EOFError, OSError):
+            return self._replace(slot, member)
         if isinstance(message, _Stopped):
             raise _rebuilt(message)
         if message == _READY:
@@ -283,10 +246,11 @@ class ProcessExecutor:
         elif isinstance(message, _Begun):
             member.begun = message
         elif member.tasks.pop(message.task_id, None) is not None:
-            self._events.append(replace(message, worker=member.number))
+            return [replace(message, worker=slot)]
+        return []
 
-    def _replace(self, member: _Member) -> None:
-        """Start another worker in place of a dead one, and queue its tasks again."""
+    def _replace(self, slot: int, member: _Member) -> list[Event]:
+        """Give the tasks of a dead worker to a new one; return the failure of a poison task."""
         reason = member.process.exit_reason()
         stop([member.process])
         self._early_deaths += not member.is_ready
@@ -295,15 +259,14 @@ class ProcessExecutor:
                 f"Worker processes die as soon as they start ({reason}), often because memory ran "
                 f"out: {self._remedy}."
             )
-        begun = member.begun
-        if begun is not None and begun.task_id in member.tasks:
-            failure = self._attempts.blame(begun.task_id, begun.item, reason=reason)
-            if failure is not None:
-                del member.tasks[begun.task_id]
-                self._events.append(failure)
-        self._queue.extend(member.tasks.items())
-        self._members[self._members.index(member)] = self._join(self._start())
-        self._distribute()
+        failure = None
+        if member.begun is not None and member.begun.task_id in member.tasks:
+            failure = self._attempts.blame(*member.begun, reason=reason)
+        self._members[slot] = self._join()
+        for task_id, task in member.tasks.items():
+            if failure is None or failure.task_id != task_id:
+                self._members[slot].send(task_id, task)
+        return [] if failure is None else [replace(failure, worker=slot)]
 
     def close(self) -> None:
         is_busy = any(member.tasks for member in self._members)
@@ -410,19 +373,15 @@ def completed(
     Yields keys with what became of their tasks, those that end together in one list.
     """
     waiting = iter(tasks)
+    pair = next(waiting, None)
     running: dict[int, T] = {}
-    is_over = False
-    while not is_over or running:
-        while not is_over and executor.room:
+    while pair is not None or running:
+        while pair is not None and executor.room:
+            running[executor.submit(pair[1])] = pair[0]
             pair = next(waiting, None)
-            if pair is None:
-                is_over = True
-            else:
-                running[executor.submit(pair[1])] = pair[0]
-        if running or not is_over:
-            events = [event for event in executor.collect() if event.task_id in running]
-            if events:
-                yield [(running.pop(event.task_id), event) for event in events]
+        events = [event for event in executor.collect() if event.task_id in running]
+        if events:
+            yield [(running.pop(event.task_id), event) for event in events]
 
 
 def in_order(executor: Executor, tasks: Iterable[Any], *, ahead: int) -> Iterator[Event]:
@@ -430,14 +389,12 @@ def in_order(executor: Executor, tasks: Iterable[Any], *, ahead: int) -> Iterato
     waiting = iter(tasks)
     begun: deque[int] = deque()
     events: dict[int, Event] = {}
-    is_over = False
-    while not is_over or begun:
-        while not is_over and executor.room and len(begun) < ahead:
-            try:
-                begun.append(executor.submit(next(waiting)))
-            except StopIteration:
-                is_over = True
-        if begun and begun[0] in events:
+    while True:
+        for task in islice(waiting, min(executor.room, ahead - len(begun))):
+            begun.append(executor.submit(task))
+        if not begun:
+            return
+        if begun[0] in events:
             yield events.pop(begun.popleft())
-        elif begun or not is_over:
+        else:
             events |= {event.task_id: event for event in executor.collect()}

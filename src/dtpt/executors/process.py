@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
@@ -41,13 +41,7 @@ def start(
 ) -> WorkerProcess:
     """Start a process that calls `target` ("module:function") with its end of a pipe.
 
-    Args:
-        target: Called with a `Connection`; it ends when that is closed.
-        files: File descriptors that the process inherits under the same numbers.
-        environment: Variables that differ from ours.
-
-    Raises:
-        OSError: The operating system does not start another process.
+    It inherits the file descriptors `files`, and our environment with some other variables.
     """
     ours, theirs = Pipe()
     code = (
@@ -55,20 +49,22 @@ def start(
         f"run({theirs.fileno()}, {target!r})"
     )
     flags = [f"-W{option}" for option in sys.warnoptions]
+    # terminals and Slurm send interrupts to all processes; here one that arrives is only delayed
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
-        with _interrupts_blocked():
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
-                [sys.executable, *flags, "-c", code],
-                pass_fds=(theirs.fileno(), *files),
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what a library may print must not mix with our results
-                env={**os.environ, **(environment or {})},
-            )
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
+            [sys.executable, *flags, "-c", code],
+            pass_fds=(theirs.fileno(), *files),
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what a library may print must not mix with our results
+            env={**os.environ, **(environment or {})},
+        )
     except BaseException:
         ours.close()
         raise
     finally:
         theirs.close()  # then a dead worker, or our death, closes the pipe
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     return WorkerProcess(process, ours)
 
 
@@ -84,16 +80,6 @@ def stop(processes: Iterable[WorkerProcess], seconds: float = 0.0) -> None:
         except subprocess.TimeoutExpired:
             worker.process.kill()
             worker.process.wait()
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    # terminals and Slurm send interrupts to all processes; here one that arrives is only delayed
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run(descriptor: int, target: str) -> None:

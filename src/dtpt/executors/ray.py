@@ -1,12 +1,13 @@
 """Tasks on the nodes of a Ray cluster: one actor per worker, a `ray.wait` loop in the driver.
 
-The driver owns the run. Nodes are probed when they join; files that a node lacks come through Ray's
-object store; actors answer small chunks of tasks. Ray never restarts or repeats anything by itself:
-the driver queues lost tasks again, because only it knows what was answered. A task is blamed for
-the death of its worker only when it was alone in its chunk and its node is still there.
+The driver owns the run. Nodes are probed when they join; actors answer small chunks of tasks. Ray
+never restarts or repeats anything by itself: the driver queues lost tasks again, because only it
+knows what was answered. A task is blamed for the death of its worker only when it was alone in its
+chunk and its node is still there.
 """
 
 import hashlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,84 +20,39 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import ray
-from ray.exceptions import (
-    ActorUnavailableError,
-    OutOfMemoryError,
-    RayActorError,
-    RayError,
-    WorkerCrashedError,
-)
+from ray import exceptions
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtpt.errors import DtptError, RunError
 from dtpt.executors.cluster import Quota, ResourceRequest, choose_quota, one_line
-from dtpt.executors.pool import STARTS, Attempts, Event, Factory, Worker
-from dtpt.files import write_atomically
+from dtpt.executors.pool import SECONDS_TO_END, STARTS, Attempts, Event, Factory, Worker
 from dtpt.machine import describe_machine, free_memory, package_version
 
-SECONDS_TO_END = 5.0
 SECONDS_WITHOUT_NODES = 600.0  # after which a run ends
+SECONDS_TO_START = 120.0  # of the workers, for `wait_for_nodes`
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_WAIT = 0.5
 MOST_EVENTS = 256  # that are stored together
-DEATHS = (RayActorError, OutOfMemoryError, WorkerCrashedError)
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """Files that every node needs, known by their hashes."""
-
-    title: str
-    paths: tuple[Path, ...]
-    digests: tuple[str, ...]  # sha256
-
-    @classmethod
-    def of(cls, title: str, paths: Sequence[Path]) -> "Artifact":
-        return cls(title, tuple(paths), tuple(_file_digest(path) for path in paths))
-
-    @property
-    def key(self) -> str:
-        return hashlib.sha256("".join(self.digests).encode()).hexdigest()
-
-    def is_here(self, folder: Path | None = None) -> bool:
-        """Check the driver's paths, or the files of these names in a folder."""
-        paths = self.paths if folder is None else [folder / path.name for path in self.paths]
-        try:
-            return all(_file_digest(p) == d for p, d in zip(paths, self.digests, strict=True))
-        except OSError:
-            return False
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+DEATHS = (
+    exceptions.RayActorError,
+    exceptions.OutOfMemoryError,
+    exceptions.WorkerCrashedError,
+)
 
 
 class Deployment(Protocol):
-    """What a run brings to the nodes; picklable, because it is used there as well."""
+    """What a run brings to the nodes. A *site* is what a node has and lacks."""
 
     @property
-    def artifact(self) -> Artifact | None: ...
+    def probe(self) -> Callable[[], Any]: ...  # runs on a node, so picklable; returns its site
 
-    def probe(self) -> Any:
-        """Run on a node: return its *site*, what it has and lacks, for the methods below."""
-        ...
+    def factory(self, quota: Quota) -> Factory: ...
 
-    def received_folder(self, artifact: Artifact) -> Path:
-        """Run on a node: return where files that it is sent are kept."""
-        ...
+    def localise(self, task: Any, site: Any) -> Any: ...  # returns the task as a node can run it
 
-    def factory(self, quota: Quota, *, received: Path | None) -> Factory:
-        """Return the factory of a node's workers."""
-        ...
-
-    def localise(self, task: Any, site: Any) -> Any:
-        """Return a task as a node can run it."""
-        ...
-
-    def is_lost(self, task: Any, result: Any, *, site: Any) -> bool:
-        """Check whether a result is wrong for what the node lacks; the task is then run again."""
-        ...
+    # whether a result is wrong for what the node lacks; the task is then run again
+    def is_lost(self, task: Any, result: Any, *, site: Any) -> bool: ...
 
 
 @lru_cache(maxsize=1)
@@ -114,23 +70,9 @@ def node_facts() -> dict[str, Any]:
     return {**describe_machine(), **versions, "memory": free_memory()}
 
 
-def _probe(deployment: Deployment) -> tuple[dict[str, Any], bool, Any]:
-    """Run on a node: return its facts, whether it lacks the artifact, and its site."""
-    artifact = deployment.artifact
-    lacks = artifact is not None and not artifact.is_here()
-    return node_facts(), lacks, deployment.probe()
-
-
-def _receive(deployment: Deployment, artifact: Artifact, *references: Any) -> Path:
-    """Run on a node: fetch what is not there yet and return the folder."""
-    folder = deployment.received_folder(artifact)
-    if not artifact.is_here(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, (reference,) in zip(artifact.paths, references, strict=True):
-            write_atomically(folder / path.name, ray.get(reference))
-        if not artifact.is_here(folder):
-            raise OSError("files arrived damaged")
-    return folder
+def _probe(probe: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
+    """Run on a node: return its facts and its site."""
+    return node_facts(), probe()
 
 
 class _Actor:
@@ -168,11 +110,14 @@ class _Node:
     offered: dict[str, float]  # Ray's resources
     facts: Mapping[str, Any] = field(default_factory=dict)
     site: Any = None
-    received: Path | None = None
     quota: Quota = field(default_factory=Quota)
     refusal: str = ""  # why it is not used
     early_deaths: int = 0  # in a row, before a worker was ready
     has_worked: bool = False
+
+    @property
+    def strategy(self) -> NodeAffinitySchedulingStrategy:
+        return NodeAffinitySchedulingStrategy(node_id=self.id, soft=False)
 
 
 @dataclass(eq=False)
@@ -185,42 +130,32 @@ class _Member:
 
 
 class RayExecutor:
-    """Workers on the nodes of a cluster; those that die are replaced, new nodes join.
-
-    Args:
-        deployment: What the run brings to a node.
-        request: How nodes are to be used.
-        chunk: Tasks of one call.
-        note: Shows a line to the user.
-        record: Called with the facts of every node that works.
-    """
+    """Workers on the nodes of a cluster; those that die are replaced, new nodes join."""
 
     def __init__(
         self,
         deployment: Deployment,
         *,
         request: ResourceRequest,
-        chunk: int,
-        note: Callable[[str], None],
-        record: Callable[[dict[str, Any]], None],
+        chunk: int,  # tasks of one call
+        note: Callable[[str], None],  # for the user
+        record: Callable[[dict[str, Any]], None],  # called with the facts of every node that works
     ) -> None:
         self._deployment, self._request, self._chunk = deployment, request, chunk
         self._note, self._record = note, record
         self._alone_since = time.monotonic()
-        self._next_look = 0.0
+        self._last_look = -math.inf
         self._ours = node_facts()
         self._nodes: dict[str, _Node] = {}
         self._members: list[_Member] = []
         # reference -> (node or member it belongs to, handler of its value)
         self._waiting: dict[Any, tuple[_Node | _Member, Callable[[Any], None]]] = {}
-        self._files: list[Any] = []  # references to the artifact's files
         self._ids = count()
         self._tasks: dict[int, Any] = {}
         self._queue: deque[int] = deque()
         self._suspects: set[int] = set()  # run alone: a worker died on their chunk
         self._attempts = Attempts()
         self._events: list[Event] = []
-        self._has_news = False
 
     @property
     def room(self) -> int:
@@ -236,23 +171,24 @@ class RayExecutor:
 
     def collect(self) -> list[Event]:
         self._distribute()
-        self._has_news = False
-        while not self._events and not self._has_news:
-            self._step(SECONDS_TO_WAIT)
+        self._step(SECONDS_TO_WAIT)
         while len(self._events) < MOST_EVENTS and self._step(0):
             pass  # what has arrived meanwhile
         events, self._events = self._events, []
         return events
 
-    def wait_for_nodes(self, seconds: float) -> list[tuple[str, Mapping[str, Any], Quota]]:
+    def wait_for_nodes(self) -> list[tuple[str, Mapping[str, Any], Quota]]:
         """Wait until every node is ready or refused; return name, facts and quota of the ready."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + SECONDS_TO_START
         while time.monotonic() < deadline:
             self._step(SECONDS_TO_WAIT)
             nodes = self._nodes.values()
             if nodes and all(node.has_worked or node.refusal for node in nodes):
                 break
-        return [(n.name, n.facts, n.quota) for n in self._nodes.values() if n.has_worked]
+        ready = [(n.name, n.facts, n.quota) for n in self._nodes.values() if n.has_worked]
+        if not ready:
+            raise RunError(f"No worker was ready after {SECONDS_TO_START:.0f} seconds.")
+        return ready
 
     @property
     def refusals(self) -> list[str]:
@@ -297,9 +233,9 @@ class RayExecutor:
 
     def _look(self, *, now: bool = False) -> None:
         """Compare with the nodes that Ray knows, at most once a second unless `now`."""
-        if not now and time.monotonic() < self._next_look:
+        if not now and time.monotonic() < self._last_look + SECONDS_BETWEEN_LOOKS:
             return
-        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        self._last_look = time.monotonic()
         alive = {entry["NodeID"]: entry for entry in ray.nodes() if entry["Alive"]}
         for node_id in [node_id for node_id in self._nodes if node_id not in alive]:
             self._leave(self._nodes.pop(node_id))
@@ -309,20 +245,17 @@ class RayExecutor:
                 self._join(node_id, entry)
 
     def _join(self, node_id: str, entry: dict[str, Any]) -> None:
-        host = entry["NodeManagerHostname"]
-        taken = {node.name for node in self._nodes.values()}
+        host, taken = entry["NodeManagerHostname"], {node.name for node in self._nodes.values()}
         names = (host, *(f"{host}#{number}" for number in range(2, len(taken) + 3)))
         name = next(name for name in names if name not in taken)
-        node = self._nodes[node_id] = _Node(node_id, name, dict(entry["Resources"]))
-        self._call_on(node, _probe, handle=self._probed)
+        self._nodes[node_id] = _Node(node_id, name, dict(entry["Resources"]))
+        self._send_probe(self._nodes[node_id])
 
-    def _call_on(
-        self, node: _Node, function: Callable[..., Any], *arguments: Any, handle: Any
-    ) -> None:
-        options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node)}
-        remote = ray.remote(function).options(**options)
-        reference = remote.remote(self._deployment, *arguments)
-        self._waiting[reference] = (node, partial(handle, node))
+    def _send_probe(self, node: _Node) -> None:
+        remote = ray.remote(_probe)
+        remote = remote.options(num_cpus=0, max_retries=0, scheduling_strategy=node.strategy)
+        reference = remote.remote(self._deployment.probe)
+        self._waiting[reference] = (node, partial(self._probed, node))
 
     def _leave(self, node: _Node) -> None:
         if not node.refusal:
@@ -331,41 +264,25 @@ class RayExecutor:
         for member in [m for m in self._members if m.node is node]:
             self._lose(member)
 
-    def _probed(self, node: _Node, report: tuple[dict[str, Any], bool, Any]) -> None:
-        node.facts, lacks_artifact, node.site = report
-        memory = node.facts["memory"]
-        node.quota = choose_quota(node.offered, self._request, memory=memory)
-        if reason := _why_unfit(node.facts, self._ours):
+    def _probed(self, node: _Node, report: tuple[dict[str, Any], Any]) -> None:
+        node.facts, node.site = report
+        node.quota = choose_quota(node.offered, self._request, memory=node.facts["memory"])
+        if reason := self._why_unfit(node):
             self._refuse(node, reason)
-        elif not node.quota.workers:
-            self._refuse(
-                node,
-                f"{(memory or 0) / 1e9:.1f} GB of memory are free, and a worker takes "
-                f"{self._request.worker_bytes / 1e9:.1f} GB; free some",
-            )
-        elif lacks_artifact and self._deployment.artifact is not None:
-            self._send(node, self._deployment.artifact)
-        else:
-            self._use(node)
-
-    def _send(self, node: _Node, artifact: Artifact) -> None:
-        if not self._files:  # once for all nodes
-            self._files = [ray.put(path.read_bytes()) for path in artifact.paths]
-        size = sum(path.stat().st_size for path in artifact.paths) / 1e6
-        files = f"{len(artifact.paths)} files, {size:.1f} MB"
-        self._note(f"{node.name} receives {artifact.title}: {files}.")
-        # nested in lists, so that a node fetches only what it lacks
-        nested = [[reference] for reference in self._files]
-        self._call_on(node, _receive, artifact, *nested, handle=self._received)
-
-    def _received(self, node: _Node, folder: Path) -> None:
-        node.received = folder
-        self._use(node)
-
-    def _use(self, node: _Node) -> None:
+            return
         node.early_deaths = 0
         for _ in range(node.quota.workers):
             self._start(node)
+
+    def _why_unfit(self, node: _Node) -> str:
+        """Return why a node cannot work, or not compute the same as the driver; "" if it can."""
+        if any(node.facts[key] != self._ours[key] for key in ("dtpt", "code")):
+            versions = f"dtpt {node.facts['dtpt']} and the driver's {self._ours['dtpt']}"
+            return f"the code of its {versions} differs; install the same on all nodes"
+        if not node.quota.workers:
+            free, needed = (node.facts["memory"] or 0) / 1e9, self._request.worker_bytes / 1e9
+            return f"{free:.1f} GB of memory are free, and a worker takes {needed:.1f} GB"
+        return ""
 
     def _refuse(self, node: _Node, reason: str) -> None:
         node.refusal = reason.rstrip(".")
@@ -384,12 +301,11 @@ class RayExecutor:
             num_gpus=node.quota.accelerators,
             max_restarts=0,
             max_task_retries=0,
-            scheduling_strategy=_on(node),
+            scheduling_strategy=node.strategy,
         )
         member = _Member(node, kind.remote())
         self._members.append(member)
-        factory = self._deployment.factory(node.quota, received=node.received)
-        reference = member.actor.start.remote(factory)
+        reference = member.actor.start.remote(self._deployment.factory(node.quota))
         self._waiting[reference] = (member, partial(self._started, member))
 
     def _started(self, member: _Member, reason: str) -> None:
@@ -399,7 +315,7 @@ class RayExecutor:
             if not node.refusal:
                 self._refuse(node, reason)
             return
-        member.is_ready = self._has_news = True
+        member.is_ready = True
         node.early_deaths = 0
         if not node.has_worked:
             node.has_worked = True
@@ -436,18 +352,18 @@ class RayExecutor:
             raise RunError(f"{member.node.name}: {events}")
         member.calls.pop(0)
         for event in events:
-            if event.task_id not in member.running:
-                continue
-            member.running.discard(event.task_id)
             task, result = self._tasks[event.task_id], getattr(event, "result", None)
+            member.running.discard(event.task_id)
             if self._deployment.is_lost(task, result, site=member.node.site):
                 self._queue.appendleft(event.task_id)
-                continue
-            del self._tasks[event.task_id]
-            self._events.append(replace(event, worker=member.node.name))
+            else:
+                self._finish(event, member)
         if member.running and not member.calls:
             self._call(member, [])  # nothing follows: answer all that it keeps
-        self._has_news = True
+
+    def _finish(self, event: Event, member: _Member) -> None:
+        del self._tasks[event.task_id]
+        self._events.append(replace(event, worker=member.node.name))
 
     def _failed(self, owner: _Node | _Member, error: RayError) -> None:
         self._look(now=True)  # if its node is gone, this queues everything again
@@ -457,10 +373,9 @@ class RayExecutor:
         if isinstance(owner, _Node):
             node.early_deaths += 1
             if isinstance(error, DEATHS) and node.early_deaths < STARTS:
-                self._call_on(node, _probe, handle=self._probed)
+                self._send_probe(node)
             else:
-                what = "it cannot receive files" if node.facts else "dtpt cannot be started"
-                self._refuse(node, f"{what} ({one_line(error)})")
+                self._refuse(node, f"dtpt cannot be started ({one_line(error)})")
         elif owner in self._members:
             node.early_deaths += not owner.is_ready
             self._lose(owner, error=error)
@@ -477,18 +392,14 @@ class RayExecutor:
             ray.kill(member.actor)
         if error is not None and not _is_network(error):
             at_work = member.running.difference(*member.calls[1:])
-            self._suspects.update(at_work)
+            self._suspects |= at_work
+            failure = None
             if len(at_work) == 1:
-                self._blame(member, *at_work, error=error)
+                failure = self._attempts.blame(min(at_work), reason=one_line(error))
+            if failure is not None:
+                member.running -= at_work
+                self._finish(failure, member)
         self._queue.extendleft(sorted(member.running, reverse=True))
-        self._has_news = True
-
-    def _blame(self, member: _Member, task_id: int, *, error: RayError) -> None:
-        failure = self._attempts.blame(task_id, "", reason=one_line(error))
-        if failure is not None:
-            member.running.discard(task_id)
-            del self._tasks[task_id]
-            self._events.append(replace(failure, worker=member.node.name))
 
     def close(self) -> None:
         """End all workers; in an interrupted run at once."""
@@ -504,18 +415,5 @@ class RayExecutor:
                 self._lose(member)
 
 
-def _on(node: _Node) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node_id=node.id, soft=False)
-
-
 def _is_network(error: RayError) -> bool:
-    return isinstance(error, ActorUnavailableError) or "node has died" in str(error)
-
-
-def _why_unfit(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Return why a node would not compute the same as the driver; "" when it would."""
-    if theirs["dtpt"] != ours["dtpt"]:
-        return f"it has dtpt {theirs['dtpt']}, the driver {ours['dtpt']}; install the same on all"
-    if theirs["code"] != ours["code"]:
-        return f"its dtpt {theirs['dtpt']} has other code than the driver; install the same on all"
-    return ""
+    return isinstance(error, exceptions.ActorUnavailableError) or "node has died" in str(error)
