@@ -7,9 +7,12 @@ without Ray (0 actors). All on this machine, with a Ray of its own.
 """
 
 import tempfile
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+
+import ray
 
 from benchmarks import measuring
 from benchmarks.measuring import Listed, Times
@@ -45,7 +48,7 @@ def cluster(
     with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as folder, ExitStack() as stack:
         prepared = _prepared(images, Path(folder))
         executors: dict[int, Executor] = {0: InlineExecutor(idle_worker, depth=batch)}
-        stack.enter_context(connected("ray", cores=sum(counts)))
+        stack.enter_context(_cluster_of(sum(counts)))
         for count in counts:
             executors[count] = stack.enter_context(closing(_on_ray(count, batch)))
         runs = {str(count): partial(_run, prepared, one) for count, one in executors.items()}
@@ -97,6 +100,17 @@ class IdleDeployment:
     def is_lost(self, task: ImageTask, result: ImageResult, *, site: None) -> bool:
         del task, result, site
         return False
+
+
+@contextmanager
+def _cluster_of(cores: int) -> Iterator[None]:
+    """Start a cluster on this machine with so many cores."""
+    ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False)
+    try:
+        with connected("ray"):
+            yield
+    finally:
+        ray.shutdown()
 
 
 def _on_ray(count: int, batch: int) -> RayExecutor:

@@ -83,8 +83,8 @@ class FakeRay:
     def is_initialized(self):
         return self.is_joined
 
-    def init(self, **options):
-        self.options = options
+    def init(self, address, **options):
+        self.options = {"address": address, **options}
         if self.error is not None:
             raise self.error
 
@@ -96,9 +96,9 @@ class FakeRay:
 def join(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
-    def enter(fake, executor="ray", **options):
+    def enter(fake, executor="ray"):
         monkeypatch.setitem(sys.modules, "ray", fake)
-        with connected(executor, **options):
+        with connected(executor):
             assert not fake._private.worker._worker_logs_enabled
 
     return enter
@@ -123,9 +123,9 @@ def test_refusal_of_ray_becomes_one_line(join, error, words):
 
 def test_own_cluster_takes_settings_and_is_ended(join):
     fake = FakeRay()
-    join(fake, "ray=local", cores=3)
+    join(fake, "ray=local")
     assert fake.options["address"] == "local"
-    assert fake.options["num_cpus"] == 3
+    assert not fake.options["include_dashboard"]
     assert fake.is_shut
 
 

@@ -77,18 +77,12 @@ def choose_quota(
 
 
 @contextmanager
-def connected(executor: str, *, cores: int | None = None) -> Iterator[None]:
-    """Be a driver of a cluster inside; one that was started for this is ended afterwards.
+def connected(executor: str) -> Iterator[None]:
+    """Be a driver of the cluster "ray=ADDRESS" inside; one that is started here ends afterwards.
 
-    A program that has called `ray.init` itself keeps its connection.
-
-    Args:
-        executor: "ray=ADDRESS"; "ray" is the cluster of RAY_ADDRESS, else the one that runs on this
-            machine, else one that is started here; "ray=local" always starts one.
-        cores: Of a cluster that is started here; as many as there are unless given.
-
-    Raises:
-        RunError: There is no cluster, or one with another version.
+    "ray" is the cluster of RAY_ADDRESS, else the one that runs on this machine, else one that is
+    started here; "ray=local" always starts one. A program that has called `ray.init` itself keeps
+    its connection.
     """
     try:
         import ray
@@ -103,7 +97,7 @@ def connected(executor: str, *, cores: int | None = None) -> Iterator[None]:
         address = executor.partition("=")[2] or None
         check_address(address or os.environ.get("RAY_ADDRESS", ""))
         try:
-            _join(ray, address, cores=cores)
+            _join(ray, address)
             yield
         finally:
             ray.shutdown()
@@ -147,14 +141,11 @@ def _speaks_http2(connection: socket.socket) -> bool:
     return len(header) == 9 and header[3] == SETTINGS
 
 
-def _join(ray: Any, address: str | None, *, cores: int | None) -> None:
-    options: dict[str, Any] = {"address": address}
-    if address in (None, "local"):  # only a new cluster takes settings
-        options["include_dashboard"] = False
-    if cores is not None:
-        options["num_cpus"] = cores
+def _join(ray: Any, address: str | None) -> None:
+    # only a new cluster takes settings
+    options = {"include_dashboard": False} if address in (None, "local") else {}
     try:
-        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+        ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         text = " ".join(str(error).split())[:500].rstrip(".")
         remedy = ""

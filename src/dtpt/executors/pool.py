@@ -18,7 +18,7 @@ from importlib import import_module
 from itertools import count, islice
 from multiprocessing.connection import wait
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dtpt.errors import DtptError, WorkerError, os_error
 from dtpt.executors.process import WorkerProcess, start, stop
@@ -149,16 +149,13 @@ class Attempts(Counter[tuple[int, str]]):
         return Failed(task_id, text, item)
 
 
-# What a worker process sends beside events: _READY, a _Begun, and a _Stopped before it ends.
+# What a worker process sends beside events: _READY, (task id, item) when it begins an item, and
+# why it cannot go on.
 _READY = "ready"
 
 
-class _Begun(NamedTuple):
-    task_id: int
-    item: str
-
-
-class _Stopped(NamedTuple):
+@dataclass(frozen=True)
+class _Stopped:
     kind: type[DtptError]
     message: str
 
@@ -167,7 +164,7 @@ class _Stopped(NamedTuple):
 class _Member:
     process: WorkerProcess
     tasks: dict[int, Any] = field(default_factory=dict)  # the oldest first
-    begun: _Begun | None = None
+    begun: tuple[int, str] = (-1, "")  # the item at work
     is_ready: bool = False
 
     def send(self, task_id: int, task: Any) -> None:
@@ -239,11 +236,12 @@ class ProcessExecutor:
         except (EOFError, OSError):
             return self._replace(slot, member)
         if isinstance(message, _Stopped):
-            raise _rebuilt(message)
+            # not by its constructor, whose arguments may not be its message
+            raise message.kind.__new__(message.kind, message.message)
         if message == _READY:
             member.is_ready = True
             self._early_deaths = 0
-        elif isinstance(message, _Begun):
+        elif isinstance(message, tuple):
             member.begun = message
         elif member.tasks.pop(message.task_id, None) is not None:
             return [replace(message, worker=slot)]
@@ -260,7 +258,7 @@ class ProcessExecutor:
                 f"out: {self._remedy}."
             )
         failure = None
-        if member.begun is not None and member.begun.task_id in member.tasks:
+        if member.begun[0] in member.tasks:
             failure = self._attempts.blame(*member.begun, reason=reason)
         self._members[slot] = self._join()
         for task_id, task in member.tasks.items():
@@ -301,7 +299,7 @@ def serve(pipe: "Connection[Any, Any]") -> None:
     def announce(task_id: int, item: str) -> None:
         nonlocal begun
         begun = item
-        pipe.send(_Begun(task_id, item))
+        pipe.send((task_id, item))
 
     try:
         worker: Worker = message(announce)
@@ -356,13 +354,6 @@ def is_shippable(value: object) -> bool:
         return b"__main__" not in pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):
         return False
-
-
-def _rebuilt(stopped: _Stopped) -> DtptError:
-    # not by its constructor, whose arguments may not be its message
-    error = stopped.kind.__new__(stopped.kind)
-    Exception.__init__(error, stopped.message)
-    return error
 
 
 def completed(

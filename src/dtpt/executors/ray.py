@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import ray
-from ray import exceptions
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtpt.errors import DtptError, RunError
@@ -34,11 +33,6 @@ SECONDS_TO_START = 120.0  # of the workers, for `wait_for_nodes`
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_WAIT = 0.5
 MOST_EVENTS = 256  # that are stored together
-DEATHS = (
-    exceptions.RayActorError,
-    exceptions.OutOfMemoryError,
-    exceptions.WorkerCrashedError,
-)
 
 
 class Deployment(Protocol):
@@ -245,10 +239,10 @@ class RayExecutor:
                 self._join(node_id, entry)
 
     def _join(self, node_id: str, entry: dict[str, Any]) -> None:
-        host, taken = entry["NodeManagerHostname"], {node.name for node in self._nodes.values()}
-        names = (host, *(f"{host}#{number}" for number in range(2, len(taken) + 3)))
-        name = next(name for name in names if name not in taken)
-        self._nodes[node_id] = _Node(node_id, name, dict(entry["Resources"]))
+        name = entry["NodeManagerHostname"]
+        if any(node.name == name for node in self._nodes.values()):
+            name = f"{name}#{node_id[:6]}"
+        self._nodes[node_id] = _Node(node_id, name, entry["Resources"])
         self._send_probe(self._nodes[node_id])
 
     def _send_probe(self, node: _Node) -> None:
@@ -372,7 +366,7 @@ class RayExecutor:
             return
         if isinstance(owner, _Node):
             node.early_deaths += 1
-            if isinstance(error, DEATHS) and node.early_deaths < STARTS:
+            if not isinstance(error, RayTaskError) and node.early_deaths < STARTS:
                 self._send_probe(node)
             else:
                 self._refuse(node, f"dtpt cannot be started ({one_line(error)})")
@@ -390,16 +384,19 @@ class RayExecutor:
         self._forget(member)
         with suppress(Exception):  # it may be dead already
             ray.kill(member.actor)
-        if error is not None and not _is_network(error):
-            at_work = member.running.difference(*member.calls[1:])
-            self._suspects |= at_work
-            failure = None
-            if len(at_work) == 1:
-                failure = self._attempts.blame(min(at_work), reason=one_line(error))
+        is_network = isinstance(error, ActorUnavailableError) or "node has died" in str(error)
+        if error is not None and not is_network:
+            self._suspect(member, error)
+        self._queue.extendleft(sorted(member.running, reverse=True))
+
+    def _suspect(self, member: _Member, error: RayError) -> None:
+        at_work = member.running.difference(*member.calls[1:])
+        self._suspects |= at_work
+        if len(at_work) == 1:
+            failure = self._attempts.blame(min(at_work), reason=one_line(error))
             if failure is not None:
                 member.running -= at_work
                 self._finish(failure, member)
-        self._queue.extendleft(sorted(member.running, reverse=True))
 
     def close(self) -> None:
         """End all workers; in an interrupted run at once."""
@@ -413,7 +410,3 @@ class RayExecutor:
         finally:
             for member in list(self._members):
                 self._lose(member)
-
-
-def _is_network(error: RayError) -> bool:
-    return isinstance(error, exceptions.ActorUnavailableError) or "node has died" in str(error)
