@@ -37,7 +37,7 @@ LEAST_CHUNKS = 64  # of a run, so that several nodes take part in a small one
 MOST_IMAGE_BYTES = 1 << 30
 TIMED = 4  # images of each data set per worker
 
-Probes = Mapping[int, tuple[tuple[ImageRef, str], ...]]  # by data set: images and their keys
+Probes = dict[int, list[tuple[ImageRef, str]]]  # by data set: images and their keys
 Lacking = set[int]  # data sets, by their index, that a node lacks
 
 
@@ -79,42 +79,30 @@ class RunDeployment:
         if task.dataset in site:
             return False
         for sample, image in image_results(task, result):
-            if image.failure and _has_other_key(sample.image, image.image_key):
-                site.add(task.dataset)
-                return True
-        return False
+            with suppress(ImageError):  # it cannot be read here either
+                if image.failure and sample.image.key() != image.image_key:
+                    site.add(task.dataset)
+        return task.dataset in site
 
 
-def _has_other_key(image: ImageRef, key: str) -> bool:
-    """Check whether an image here is not the one that a node has; it is never decoded here."""
-    try:
-        return image.key() != key
-    except ImageError:
-        return False
-
-
-def probe_images(datasets: "tuple[Dataset, ...]") -> Probes:
+def probe_images(datasets: tuple[Dataset, ...]) -> Probes:
     """Return some images of each data set with their keys."""
-    probes = {}
+    probes: Probes = {index: [] for index in range(len(datasets))}
     for index, dataset in enumerate(datasets):
-        images = []
         for sample in dataset.limited(PROBES).samples:
             with suppress(ImageError):  # a damaged one proves nothing
-                images.append((sample.image, sample.image.key()))
-        probes[index] = tuple(images)
+                probes[index].append((sample.image, sample.image.key()))
     return probes
 
 
 def lacking_datasets(probes: Probes) -> Lacking:
     """Run on a node: return the data sets whose images are not the driver's."""
-    return {index for index, images in probes.items() if not _are_here(images)}
-
-
-def _are_here(images: tuple[tuple[ImageRef, str], ...]) -> bool:
-    try:
-        return all(image.key() == key for image, key in images)
-    except Exception:  # a file, or a package that holds or draws the images, is missing
-        return False
+    lacking = set(probes)
+    for index, images in probes.items():
+        with suppress(Exception):  # a file, or a package that holds or draws images, is missing
+            if all(image.key() == key for image, key in images):
+                lacking.remove(index)
+    return lacking
 
 
 @dataclass(frozen=True)
@@ -138,16 +126,15 @@ class BytesRef(EncodedRef):
 def with_bytes(sample: Sample) -> Sample:
     """Return a sample that carries its encoded image; one that is not a file stays as it is."""
     image = sample.image
-    try:
+    if not isinstance(image, FileRef | EncodedRef):
+        return sample
+    with suppress(ImageError, OSError):  # the node reports it
         if isinstance(image, FileRef):
             data = read_limited(image.path, MOST_IMAGE_BYTES)
-        elif isinstance(image, EncodedRef):
-            data = image.read()
         else:
-            return sample
+            data = image.read()
         return replace(sample, image=BytesRef(data, image.stamp(), sample.id))
-    except (ImageError, OSError):  # the node reports it
-        return sample
+    return sample
 
 
 def open_cluster(
@@ -193,7 +180,7 @@ def open_cluster(
 def chunk_size(prepared: Prepared, options: EvalOptions, *, images: int) -> int:
     """Return how many images a worker is sent at a time: about a second's work.
 
-    More would be lost when a node leaves, and fewer would cost the driver more messages.
+    More would be lost when a node leaves; fewer would cost the driver more messages.
     """
     seconds = prepared.work(images).image_seconds
     most = min(int(SECONDS_PER_CHUNK / max(seconds, 1e-9)), MOST_IMAGES)
@@ -265,14 +252,12 @@ def plan_cluster(options: EvalOptions, *, reporter: "Reporter") -> ClusterPlan:
 
 def _run_some(executor: "RayExecutor", prepared: Prepared, *, images: int) -> Counter[int | str]:
     """Run some images of every data set; return how many each node did."""
-    tasks = []
-    for index, dataset in enumerate(prepared.datasets):
-        methods = tuple(range(len(prepared.worker.datasets[index].methods)))
-        seed = prepared.spec.seeds[0]
-        samples = dataset.limited(images).samples
-        tasks += [(None, ImageTask(index, seed, sample, methods)) for sample in samples]
-    results = [event for events in completed(executor, tasks) for _, event in events]
-    return Counter(event.worker for event in results)
+    tasks = [
+        (None, ImageTask(index, prepared.spec.seeds[0], sample, tuple(range(len(entry.methods)))))
+        for index, entry in enumerate(prepared.worker.datasets)
+        for sample in prepared.datasets[index].limited(images).samples
+    ]
+    return Counter(event.worker for done in completed(executor, tasks) for _, event in done)
 
 
 def missing_images(prepared: Prepared, options: EvalOptions) -> int:
