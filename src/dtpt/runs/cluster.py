@@ -125,15 +125,14 @@ class BytesRef(EncodedRef):
 
 def with_bytes(sample: Sample) -> Sample:
     """Return a sample that carries its encoded image; one that is not a file stays as it is."""
-    image = sample.image
-    if not isinstance(image, FileRef | EncodedRef):
-        return sample
+    image, data = sample.image, None
     with suppress(ImageError, OSError):  # the node reports it
         if isinstance(image, FileRef):
             data = read_limited(image.path, MOST_IMAGE_BYTES)
-        else:
+        elif isinstance(image, EncodedRef):
             data = image.read()
-        return replace(sample, image=BytesRef(data, image.stamp(), sample.id))
+        if data is not None:
+            return replace(sample, image=BytesRef(data, image.stamp(), sample.id))
     return sample
 
 
