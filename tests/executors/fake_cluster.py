@@ -35,7 +35,7 @@ class Deployment:
         return ("factory", quota.device)
 
     def localise(self, task, site):
-        return task if site is None else (task, sorted(site))
+        return (task, sorted(site)) if site and task in site else task
 
     def is_lost(self, task, result, *, site):
         if result == "lost":

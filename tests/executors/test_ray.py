@@ -359,6 +359,21 @@ def test_task_that_failed_for_what_the_node_lacks_is_sent_again(cluster, make):
     assert settle(executor) == [Done(0, "found", worker="host")]
 
 
+def test_tasks_that_were_sent_before_a_lack_was_known_are_sent_again_once(cluster, make):
+    cluster.add("a")
+    executor = make(deployment=Deployment(site=set()))
+    settle(executor)
+    submit(executor, 2)
+    settle(executor)
+    (worker,) = cluster.workers
+    for _ in range(2):
+        worker.answer("lost")
+        assert settle(executor) == []
+    for _ in range(2):
+        worker.answer("lost")  # also as it was localised: this is the answer
+    assert [event.result for event in settle(executor)] == ["lost", "lost"]
+
+
 def test_end_by_lack_of_memory_is_one_line_with_the_remedy():
     error = OutOfMemoryError(
         "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: "

@@ -87,7 +87,7 @@ def test_image_that_only_the_node_cannot_read_is_sent(deployment, task):
     site = set()
     assert deployment.is_lost(task, failure, site=site)
     assert site == {0}
-    assert not deployment.is_lost(task, failure, site=site)  # it was sent: the image is damaged
+    assert deployment.is_lost(task, failure, site=site)  # sent before this was known
 
 
 def test_image_that_is_damaged_everywhere_fails(deployment, task):

@@ -119,7 +119,7 @@ class _Member:
     node: _Node
     actor: Any
     calls: list[list[int]] = field(default_factory=list)  # ids of tasks, the oldest call first
-    running: set[int] = field(default_factory=set)
+    running: dict[int, bool] = field(default_factory=dict)  # task id -> whether it was localised
     is_ready: bool = False
 
 
@@ -147,7 +147,7 @@ class RayExecutor:
         self._ids = count()
         self._tasks: dict[int, Any] = {}
         self._queue: deque[int] = deque()
-        self._suspects: set[int] = set()  # run alone: a worker died on their chunk
+        self._suspects: deque[int] = deque()  # queued, but run alone: a worker died on their chunk
         self._attempts = Attempts()
         self._events: list[Event] = []
 
@@ -155,7 +155,7 @@ class RayExecutor:
     def room(self) -> int:
         depth = 2 * self._chunk  # one chunk at work and one queued
         free = sum(max(depth - len(m.running), 0) for m in self._members if m.is_ready)
-        return max(free - len(self._queue), 0)
+        return max(free - len(self._queue) - len(self._suspects), 0)
 
     def submit(self, task: Any) -> int:
         task_id = next(self._ids)
@@ -164,7 +164,6 @@ class RayExecutor:
         return task_id
 
     def collect(self) -> list[Event]:
-        self._distribute()
         self._step(SECONDS_TO_WAIT)
         while len(self._events) < MOST_EVENTS and self._step(0):
             pass  # what has arrived meanwhile
@@ -192,6 +191,7 @@ class RayExecutor:
     def _step(self, seconds: float) -> bool:
         """Handle answers that arrive within some seconds; return whether there were any."""
         self._look()
+        self._distribute()
         ready: list[Any] = []
         if self._waiting:
             ready, _ = ray.wait(list(self._waiting), num_returns=1, timeout=seconds)
@@ -205,7 +205,6 @@ class RayExecutor:
                 self._failed(owner, error)
             else:
                 handle(value)
-        self._distribute()
         self._check_nodes()
         return bool(ready)
 
@@ -318,27 +317,26 @@ class RayExecutor:
 
     def _distribute(self) -> None:
         """Send chunks to the workers with the fewest tasks; suspects alone."""
-        while self._queue:
+        while self._queue or self._suspects:
             ready = [m for m in self._members if m.is_ready and len(m.calls) < 2]
             if not ready:
                 return
-            chunk = [self._queue.popleft()]
-            if chunk[0] not in self._suspects:
-                while self._queue and len(chunk) < self._chunk:
-                    if self._queue[0] in self._suspects:
-                        break
-                    chunk.append(self._queue.popleft())
-            self._call(min(ready, key=lambda member: len(member.running)), chunk)
+            member = min(ready, key=lambda member: len(member.running))
+            if self._suspects:
+                self._call(member, [self._suspects.popleft()], keep=0)
+            else:
+                size = min(self._chunk, len(self._queue))
+                chunk = [self._queue.popleft() for _ in range(size)]
+                self._call(member, chunk, keep=2 * member.node.quota.view_workers)
 
-    def _call(self, member: _Member, chunk: list[int]) -> None:
-        site, localise = member.node.site, self._deployment.localise
-        tasks = [(task_id, localise(self._tasks[task_id], site)) for task_id in chunk]
-        # a suspect must be alone in the worker; without tasks all that it keeps is answered
-        is_alone = not chunk or chunk[0] in self._suspects
-        keep = 0 if is_alone else 2 * member.node.quota.view_workers
+    def _call(self, member: _Member, chunk: list[int], *, keep: int) -> None:
+        tasks = []
+        for task_id in chunk:
+            task = self._deployment.localise(self._tasks[task_id], member.node.site)
+            member.running[task_id] = task is not self._tasks[task_id]
+            tasks.append((task_id, task))
         reference = member.actor.work.remote(tasks, keep)
         member.calls.append(chunk)
-        member.running.update(chunk)
         self._waiting[reference] = (member, partial(self._answered, member))
 
     def _answered(self, member: _Member, events: list[Event] | str) -> None:
@@ -347,13 +345,13 @@ class RayExecutor:
         member.calls.pop(0)
         for event in events:
             task, result = self._tasks[event.task_id], getattr(event, "result", None)
-            member.running.discard(event.task_id)
-            if self._deployment.is_lost(task, result, site=member.node.site):
-                self._queue.appendleft(event.task_id)
-            else:
+            was_localised = member.running.pop(event.task_id)
+            if was_localised or not self._deployment.is_lost(task, result, site=member.node.site):
                 self._finish(event, member)
+            else:
+                self._queue.appendleft(event.task_id)
         if member.running and not member.calls:
-            self._call(member, [])  # nothing follows: answer all that it keeps
+            self._call(member, [], keep=0)  # nothing follows: answer all that it keeps
 
     def _finish(self, event: Event, member: _Member) -> None:
         del self._tasks[event.task_id]
@@ -386,17 +384,20 @@ class RayExecutor:
             ray.kill(member.actor)
         is_network = isinstance(error, ActorUnavailableError) or "node has died" in str(error)
         if error is not None and not is_network:
-            self._suspect(member, error)
+            at_work = set(member.running).difference(*member.calls[1:])
+            for task_id in at_work:
+                del member.running[task_id]
+            self._suspect(sorted(at_work), member, error)
         self._queue.extendleft(sorted(member.running, reverse=True))
 
-    def _suspect(self, member: _Member, error: RayError) -> None:
-        at_work = member.running.difference(*member.calls[1:])
-        self._suspects |= at_work
+    def _suspect(self, at_work: list[int], member: _Member, error: RayError) -> None:
+        failure = None
         if len(at_work) == 1:
-            failure = self._attempts.blame(min(at_work), reason=one_line(error))
-            if failure is not None:
-                member.running -= at_work
-                self._finish(failure, member)
+            failure = self._attempts.blame(at_work[0], reason=one_line(error))
+        if failure is None:
+            self._suspects.extend(at_work)
+        else:
+            self._finish(failure, member)
 
     def close(self) -> None:
         """End all workers; in an interrupted run at once."""

@@ -76,13 +76,12 @@ class RunDeployment:
 
     def is_lost(self, task: Task, result: Any, *, site: Lacking) -> bool:
         """Send a data set's images with the tasks when a node cannot read one that is here."""
-        if task.dataset in site:
-            return False
         for sample, image in image_results(task, result):
             with suppress(ImageError):  # it cannot be read here either
                 if image.failure and sample.image.key() != image.image_key:
                     site.add(task.dataset)
-        return task.dataset in site
+                    return True
+        return False
 
 
 def probe_images(datasets: tuple[Dataset, ...]) -> Probes:
