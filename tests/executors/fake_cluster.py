@@ -87,7 +87,7 @@ class Actor:
 
 @dataclass
 class FakeCluster:
-    """Stands in for the module `ray` in the executor."""
+    """Replaces the module `ray` in the executor."""
 
     nodes_by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
     actors: list[Actor] = field(default_factory=list)

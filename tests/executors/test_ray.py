@@ -284,6 +284,23 @@ def test_other_nodes_work_when_one_cannot_load_the_model(cluster, make):
     assert executor.refusals == ["host: ViT is another model here"]
 
 
+def test_worker_that_dies_on_a_refused_node_loses_no_task(cluster, make):
+    cluster.add("a")
+    executor = make()
+    settle(executor)
+    submit(executor, 1)
+    settle(executor)
+    (node,) = executor._nodes.values()
+    executor._refuse(node, "another of its workers cannot load the model")
+    cluster.workers[0].fail(ActorUnavailableError("gone", None))
+    cluster.add("b")
+    settle(executor)
+    (worker,) = cluster.workers
+    assert worker.node == "b"
+    worker.answer()
+    assert [event.task_id for event in settle(executor)] == [0]
+
+
 def test_node_on_which_workers_die_at_their_start_is_given_up(cluster, make):
     cluster.start_error = OutOfMemoryError("memory ran out")
     cluster.add("a")
@@ -355,8 +372,8 @@ def test_task_that_failed_for_what_the_node_lacks_is_sent_again(cluster, make):
     worker.answer("lost")
     assert settle(executor) == []
     assert worker.open_works[0][0] == [(0, (7, [7]))]  # localised for what the node lacks
-    worker.answer("found")
-    assert settle(executor) == [Done(0, "found", worker="host")]
+    worker.answer("done")
+    assert settle(executor) == [Done(0, "done", worker="host")]
 
 
 def test_tasks_that_were_sent_before_a_lack_was_known_are_sent_again_once(cluster, make):

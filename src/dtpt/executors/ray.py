@@ -51,7 +51,7 @@ class Deployment(Protocol):
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Return a hash of dtpt's own source files, because a version may stand for several."""
+    """Return a hash of dtpt's own source files, because one version may have several."""
     package = Path(str(resources.files("dtpt")))
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -360,7 +360,7 @@ class RayExecutor:
     def _failed(self, owner: _Node | _Member, error: RayError) -> None:
         self._look(now=True)  # if its node is gone, this queues everything again
         node = owner if isinstance(owner, _Node) else owner.node
-        if node.id not in self._nodes or node.refusal:
+        if node.id not in self._nodes:
             return
         if isinstance(owner, _Node):
             node.early_deaths += 1
@@ -371,6 +371,8 @@ class RayExecutor:
         elif owner in self._members:
             node.early_deaths += not owner.is_ready
             self._lose(owner, error=error)
+            if node.refusal:
+                return  # by another worker
             if node.early_deaths < STARTS:
                 self._start(node)
             elif not any(member.node is node for member in self._members):

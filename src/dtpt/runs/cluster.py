@@ -23,12 +23,12 @@ from dtpt.executors.pool import Announce, completed
 from dtpt.files import read_limited
 from dtpt.options import EvalOptions
 from dtpt.runs.evaluation import Prepared, prepare
+from dtpt.runs.progress import Reporter
 from dtpt.runs.reading import open_run
 from dtpt.runs.worker import ImageTask, RunWorker, Task, WorkerSpec, image_results
 
 if TYPE_CHECKING:
     from dtpt.executors.ray import RayExecutor
-    from dtpt.runs.progress import Reporter
 
 PROBES = 16  # images by which a node shows that it has a data set
 SECONDS_PER_CHUNK = 1.0
@@ -141,7 +141,7 @@ def open_cluster(
     *,
     options: EvalOptions,
     images: int,
-    reporter: "Reporter",
+    reporter: Reporter,
     record: Callable[[Mapping[str, object]], None],
 ) -> "RayExecutor":
     """Join the cluster and return the executor on it; the stack ends the connection."""
@@ -208,11 +208,8 @@ class ClusterPlan:
     refusals: tuple[str, ...]
 
 
-def plan_cluster(options: EvalOptions, *, reporter: "Reporter") -> ClusterPlan:
-    """Measure every node on a few images, all its workers at once, and divide the run.
-
-    Nothing is stored. A RunError is raised when no node can work.
-    """
+def plan_cluster(options: EvalOptions, *, reporter: Reporter) -> ClusterPlan:
+    """Measure every node on a few images, all its workers at once, and divide the run."""
     prepared = prepare(options)
     prepared = replace(prepared, worker=replace(prepared.worker, cache=False))
     images = missing_images(prepared, options)
