@@ -389,10 +389,10 @@ class RayExecutor:
             at_work = set(member.running).difference(*member.calls[1:])
             for task_id in at_work:
                 del member.running[task_id]
-            self._suspect(sorted(at_work), member, error)
+            self._suspect(member, sorted(at_work), error=error)
         self._queue.extendleft(sorted(member.running, reverse=True))
 
-    def _suspect(self, at_work: list[int], member: _Member, error: RayError) -> None:
+    def _suspect(self, member: _Member, at_work: list[int], *, error: RayError) -> None:
         failure = None
         if len(at_work) == 1:
             failure = self._attempts.blame(at_work[0], reason=one_line(error))
