@@ -100,8 +100,10 @@ def test_processes_that_are_killed_are_replaced(classifier, images, started):
 
 @in_processes
 def test_where_an_accelerator_computes_the_processes_render(classifier, images, one_thread):
-    rendered = module._in_processes(classifier._renderer, images[:2], workers=2, threads=1)
-    for result, image in zip(classifier._finish(rendered), images[:2], strict=True):
+    results = module._in_processes(
+        classifier._render, images[:2], workers=2, threads=1, then=classifier._predict
+    )
+    for result, image in zip(results, images[:2], strict=True):
         expected = classifier.predict(image)
         np.testing.assert_array_equal(result.probabilities, expected.probabilities)
 

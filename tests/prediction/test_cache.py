@@ -13,7 +13,6 @@ from dtpt.errors import RunError
 from dtpt.prediction import cache as module
 from dtpt.prediction.cache import (
     FeatureCache,
-    GroupKey,
     cache_folder,
     list_shards,
     parse_size,
@@ -23,7 +22,8 @@ from dtpt.prediction.cache import (
 from dtpt.prediction.features import FeatureCaches
 from dtpt.views import ViewRecipe
 
-KEY = GroupKey("model", "views", 0)
+KEY = "group"
+RECIPE = ViewRecipe()
 
 
 @pytest.fixture(autouse=True)
@@ -80,19 +80,22 @@ def test_more_views_serve_where_fewer_run_in_the_same_batches(tiny_clip):
     np.testing.assert_array_equal(again.get("image", views=32), many)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        GroupKey("other", "views", 0),
-        GroupKey("model", "other", 0),
-        GroupKey("model", "views", 1),
-        GroupKey("model", "views", 0, "cuda"),
-        GroupKey("model", "views", 0, precision="bfloat16"),
-    ],
-)
-def test_other_models_recipes_seeds_and_devices_have_groups_of_their_own(other):
-    fill(1)
-    assert open_cache(other).get("image 0", views=4) is None
+def test_other_models_recipes_seeds_and_threads_have_groups_of_their_own(tiny_clip, make_clip):
+    def group(model=tiny_clip, recipe=RECIPE, seed=0, threads=1):
+        return FeatureCaches(model, threads=threads).group(recipe, seed)
+
+    first = group()
+    first.put("image", numbers(0))
+    first.flush()
+    others = [
+        group(make_clip(seed=1)),
+        group(make_clip().in_precision("bfloat16")),
+        group(recipe=ViewRecipe(augmix=False)),
+        group(seed=1),
+        group(threads=2),
+    ]
+    assert [other.get("image", views=4) for other in others] == [None] * 5
+    np.testing.assert_array_equal(group().get("image", views=4), numbers(0))
 
 
 @settings(
@@ -129,14 +132,14 @@ def test_a_shard_that_vanishes_is_computed_again(folder, caplog):
 
 
 def test_the_limit_removes_what_was_used_longest_ago(folder):
-    keys = [GroupKey("model", "views", seed) for seed in range(4)]
+    keys = ["a", "b", "c", "d"]
     for age, key in enumerate(keys):
         fill(10, key)
-        (path,) = (folder / key.folder).iterdir()
+        (path,) = (folder / key).iterdir()
         os.utime(path, (1000 + age, 1000 + age))
     open_cache(keys[0]).get("image 0", views=4)  # the oldest is used again
     removed = prune(folder, 2 * list_shards(folder)[0].size)
-    assert [shard.path.parent.name for shard in removed] == [keys[1].folder, keys[2].folder]
+    assert [shard.path.parent.name for shard in removed] == ["b", "c"]
 
 
 def test_writing_respects_the_limit(folder, monkeypatch):

@@ -126,3 +126,40 @@ def test_a_weight_is_found_from_pictures_without_labels(tiny_clip, image):
     assert lambda_ > 0
     assert made.predict(image).lambda_ == lambda_
     assert dtpt.Classifier(tiny_clip, CLASSES, method="tpt").fit_lambda([image]) is None
+
+
+@pytest.fixture
+def without_text(make_clip):
+    model = make_clip()
+    model.text = None
+    return model
+
+
+def test_a_model_without_a_text_tower_runs_methods_that_do_not_tune(tiny_clip, without_text, image):
+    whole = dtpt.Classifier(tiny_clip, CLASSES, method="mean-views", views=8)
+    text = whole.predictor.tuner.initial_text_features
+    for name in ("zero-shot", "mean-views", "tps"):
+        expected = dtpt.Classifier(tiny_clip, CLASSES, method=name, views=8).predict(image)
+        made = dtpt.Classifier(without_text, CLASSES, method=name, views=8, text_features=text)
+        np.testing.assert_array_equal(made.predict(image).probabilities, expected.probabilities)
+        assert pickle.loads(pickle.dumps(made)).setup == made.setup
+    with pytest.raises(MethodError, match="tps") as caught:
+        dtpt.Classifier(without_text, CLASSES, method="d-tpt", text_features=text)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(MethodError, match="text_features"):
+        dtpt.Predictor(without_text, CLASSES)
+    for wrong in (text[:2], 2 * text, "features"):
+        with pytest.raises(PromptError, match="text_features"):
+            dtpt.Predictor(without_text, CLASSES, text_features=wrong)
+
+
+def test_a_classifier_with_fixed_text_features_can_be_saved(
+    tiny_clip, without_text, image, tmp_path
+):
+    text = dtpt.Predictor(tiny_clip, CLASSES).tuner.initial_text_features
+    made = dtpt.Classifier(without_text, CLASSES, method="zero-shot", text_features=text)
+    made.save(tmp_path)
+    loaded = dtpt.Classifier.load(tmp_path, without_text)
+    np.testing.assert_array_equal(
+        loaded.predict(image).probabilities, made.predict(image).probabilities
+    )

@@ -10,7 +10,7 @@ from dtpt.clip.preprocess import Preprocess
 from dtpt.errors import WorkerError
 from dtpt.executors.process import CAN_START
 from dtpt.prediction.features import FeatureSource
-from dtpt.prediction.rendering import Renderer
+from dtpt.prediction.rendering import Renderer, RenderTask
 from dtpt.views import ViewRecipe
 
 SETTING = Preprocess.openai(16)
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.skipif(not CAN_START, reason="no processes can be start
 
 def views_alone(image, recipe=RECIPE):
     renderer = Renderer(SETTING, 0, views=4)
-    renderer.submit("alone", image, seed=5, recipe=recipe)
+    renderer.submit("alone", RenderTask(image, recipe, 5))
     return renderer.collect()[1]
 
 
 def test_an_image_that_kills_its_process_fails_alone():
     with closing(Renderer(SETTING, 1, views=2)) as renderer:
-        renderer.submit("deadly", FakeRef(0), seed=5, recipe=RECIPE)
-        renderer.submit("good", FakeRef(9), seed=5, recipe=RECIPE)
+        renderer.submit("deadly", RenderTask(FakeRef(0), RECIPE, 5))
+        renderer.submit("good", RenderTask(FakeRef(9), RECIPE, 5))
         results = {}
         while renderer.pending:
             ticket, views = renderer.collect()
@@ -39,7 +39,7 @@ def test_an_image_that_kills_its_process_fails_alone():
 
 def test_a_bug_in_a_process_is_reported():
     with closing(Renderer(SETTING, 1, views=2)) as renderer:
-        renderer.submit("bug", FakeRef(-1), seed=5, recipe=RECIPE)
+        renderer.submit("bug", RenderTask(FakeRef(-1), RECIPE, 5))
         with pytest.raises(WorkerError, match="ZeroDivisionError"):
             renderer.collect()
 
@@ -58,7 +58,7 @@ def test_a_bounded_number_of_images_is_held_and_all_come_back():
             while not renderer.has_room:
                 collect()
                 renderer.release()
-            renderer.submit(level, FakeRef(level), seed=5, recipe=recipe)
+            renderer.submit(level, RenderTask(FakeRef(level), recipe, 5))
             assert renderer.pending <= 4
         while renderer.pending:
             collect()

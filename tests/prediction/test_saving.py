@@ -135,6 +135,7 @@ def test_a_newer_format_is_refused(classifier, tmp_path):
         {"format": None},
         {"seed": "zero"},
         {"model": {}},
+        {"method": None},
         {"views": {"count": 0}},
         {"surprise": 1},
         {"classes": ["cat", "dog"]},

@@ -16,7 +16,7 @@ takes the whole sequences of `PromptSet.padded`.
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -69,7 +69,7 @@ class PromptSet:
     def build(
         cls,
         model: Clip,
-        classes: Sequence[str],
+        classes: Iterable[str],
         *,
         template: str = DEFAULT_TEMPLATE,
         context: Tensor | None = None,
@@ -87,10 +87,9 @@ class PromptSet:
             PromptError: an empty or invalid class list, template or context, or a prompt that is
                 longer than the model's context.
         """
-        if not isinstance(model, Clip):
-            raise OptionError(f"The model must come from load_model, not {short_repr(model)}.")
-        model.require_text()
-        names = _clean_names(classes)
+        require_clip(model).require_text()
+        classes = class_list(classes)
+        names = prompted_names(classes)
         layout = _read_template(template, model.tokenizer)
         suffixes = [_suffix(name, layout, tokenizer=model.tokenizer) for name in names]
         batches = batch_by_length([len(suffix) for suffix in suffixes])
@@ -183,16 +182,29 @@ class _Layout:
     tuned_rest: tuple[int, ...]
 
 
-def _clean_names(classes: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(classes, str | bytes) or not isinstance(classes, Sequence):
+def require_clip(model: object) -> Clip:
+    if not isinstance(model, Clip):
+        raise OptionError(f"The model must come from load_model, not {short_repr(model)}.")
+    return model
+
+
+def class_list(classes: Iterable[str]) -> tuple[str, ...]:
+    """Return checked class names as the caller wrote them."""
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
         raise PromptError(f"Classes must be a list of names, got {short_repr(classes)}.")
-    if len(classes) == 0:
+    names = tuple(classes)
+    if not names:
         raise PromptError("The class list is empty. Give class names.")
-    for index, name in enumerate(classes):
+    for index, name in enumerate(names):
         if not isinstance(name, str):
             raise PromptError(f"Class {index} must be text, got {short_repr(name)}.")
         if not name.replace("_", " ").strip():
             raise PromptError(f"Class {index} has an empty name ({name!r}).")
+    return names
+
+
+def prompted_names(classes: Iterable[str]) -> tuple[str, ...]:
+    """Return class names as prompts have them."""
     return tuple(name.replace("_", " ") for name in classes)
 
 

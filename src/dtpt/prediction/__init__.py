@@ -1,17 +1,10 @@
 """Predictions: an image in, calibrated probabilities out.
 
-    predictor.py    the one predictor: model, class prompts, view recipe, settings
-    rendering.py    image → views;  features.py: views → features;  cache.py: features on disk
-    classifier.py   the public classifier, one image or many
-    prediction.py   what it returns;  saving.py: a classifier in a folder
-    ood.py          warning about images that differ from the training data
-
->>> import dtpt
->>> from dtpt.data.openmoji import OpenMojiRef
->>> model = dtpt.load_model("pocket")
->>> classifier = dtpt.Classifier(model, ["bicycle", "tropical drink"], method="d-tpt", views=16)
->>> classifier.predict(OpenMojiRef("1F6B2").open()).label
-'bicycle'
+predictor.py    the one predictor: model, class prompts, view recipe, settings
+rendering.py    image → views;  features.py: views → features;  cache.py: features on disk
+classifier.py   the public classifier, one image or many
+prediction.py   what it returns;  saving.py: a classifier in a folder
+ood.py          warning about images that differ from the training data
 """
 
 from importlib import import_module

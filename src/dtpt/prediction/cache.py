@@ -8,20 +8,19 @@ never changed; when the cache outgrows its limit the least recently used ones ar
 """
 
 import hashlib
-import json
 import logging
 import os
-import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ByteSize, TypeAdapter, ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -37,7 +36,6 @@ IMAGES_PER_SHARD = 64
 SHARDS_IN_MEMORY = 4
 SUFFIX = ".safetensors"
 SECONDS_A_WRITE_MAY_TAKE = 3600.0
-_MOST_HEADER_BYTES = 10**8
 
 log = logging.getLogger("dtpt")
 
@@ -70,23 +68,6 @@ def parse_size(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class GroupKey:
-    """What the features of a group share."""
-
-    model: str  # fingerprint
-    views: str  # fingerprint of the recipe without its count
-    seed: int
-    device: str = "cpu-1"  # with the number of threads where numbers depend on it
-    precision: str = "float32"
-
-    @property
-    def folder(self) -> str:
-        """Name of the group's folder."""
-        content = json.dumps([self.model, self.views, self.seed, self.device, self.precision])
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
-
-
-@dataclass(frozen=True)
 class ShardFile:
     """A shard on disk, as listed."""
 
@@ -99,31 +80,25 @@ class FeatureCache:
     """The features of one group; a cache that cannot be written is reported once and skipped.
 
     Args:
-        key: What the features belong to.
+        group: Digest of what the features share, and the name of their folder.
         serves: (cached, wanted): whether the first views of more are the numbers of fewer.
     """
 
-    def __init__(self, key: GroupKey, *, serves: Callable[[int, int], bool]) -> None:
-        self.root = cache_folder()
-        self.folder = self.root / key.folder
-        self.limit = cache_limit()
-        self.damaged: list[Path] = []
+    def __init__(self, group: str, *, serves: Callable[[int, int], bool]) -> None:
+        self._root, self._limit = cache_folder(), cache_limit()
+        self._folder = self._root / group
         self._serves = serves
-        self._writable = True
+        self._writable = self._limit > 0
         self._waiting: dict[str, Array] = {}
         self._loaded: OrderedDict[Path, dict[str, Array]] = OrderedDict()
-        self._index: dict[str, tuple[Path, int]] = {}  # image key -> shard, number of views
-        for path in self._shards():
-            for name, views in _contents(path).items():
-                self._note(name, path, views=views)
+        self._index: dict[str, tuple[Path, int]] = {}  # image key -> shard with most views, views
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            self._enter(path, _contents(path))
 
-    def _shards(self) -> list[Path]:
-        return sorted(self.folder.glob(f"*{SUFFIX}")) if self.folder.is_dir() else []
-
-    def _note(self, image_key: str, path: Path, *, views: int) -> None:
-        """Remember where the most views of an image are."""
-        if views >= self._index.get(image_key, (path, 0))[1]:
-            self._index[image_key] = (path, views)
+    def _enter(self, path: Path, contents: dict[str, int]) -> None:
+        for image_key, views in contents.items():
+            if views >= self._index.get(image_key, (path, 0))[1]:
+                self._index[image_key] = (path, views)
 
     def get(self, image_key: str, *, views: int) -> Array | None:
         """Return the (views, D) features of an image, None when they must be computed."""
@@ -133,40 +108,37 @@ class FeatureCache:
         path, there = self._index.get(image_key, (None, 0))
         if path is None or not self._is_enough(there, views):
             return None
-        if path not in self._loaded:
-            self._load(path)
-        features = self._loaded.get(path, {}).get(image_key)
-        if features is None or len(features) < views:
-            return None
-        self._loaded.move_to_end(path)
-        return features[:views]
+        features = self._shard(path).get(image_key)
+        return None if features is None or len(features) < views else features[:views]
 
     def _is_enough(self, there: int, wanted: int) -> bool:
         return there == wanted or (there > wanted and self._serves(there, wanted))
 
-    def _load(self, path: Path) -> None:
-        tensors = read_shard(path)
-        if tensors is None:
-            self._forget(path)
-            return
-        _touch(path)
-        self._loaded[path] = tensors
-        while len(self._loaded) > SHARDS_IN_MEMORY:
-            self._loaded.popitem(last=False)
+    def _shard(self, path: Path) -> dict[str, Array]:
+        """Return the content of a shard; nothing, from now on, if it is damaged or gone."""
+        if path not in self._loaded:
+            tensors = read_shard(path)
+            if tensors is None:
+                self._forget(path)
+                return {}
+            with suppress(OSError):  # a cache that may only be read still serves
+                os.utime(path)
+            self._loaded[path] = tensors
+            if len(self._loaded) > SHARDS_IN_MEMORY:
+                self._loaded.popitem(last=False)
+        self._loaded.move_to_end(path)
+        return self._loaded[path]
 
     def _forget(self, path: Path) -> None:
-        """Drop a shard that is damaged or gone; its images are computed again."""
         self._index = {name: entry for name, entry in self._index.items() if entry[0] != path}
         if path.exists():
-            self.damaged.append(path)
             log.warning("The feature cache's %s is damaged and is computed again.", path)
             _remove(path)
 
     def put(self, image_key: str, features: Array) -> None:
         """Keep the features of an image; they are written when a shard is full."""
-        if not self._writable or self.limit == 0:
-            return
-        self._waiting[image_key] = np.ascontiguousarray(features, dtype=np.float32)
+        if self._writable:
+            self._waiting[image_key] = np.ascontiguousarray(features, dtype=np.float32)
         if len(self._waiting) >= IMAGES_PER_SHARD:
             self.flush()
 
@@ -175,17 +147,16 @@ class FeatureCache:
         if not self._waiting:
             return
         data = save_tensors(self._waiting)
-        path = self.folder / f"{hashlib.sha256(data).hexdigest()}{SUFFIX}"
+        path = self._folder / f"{hashlib.sha256(data).hexdigest()}{SUFFIX}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, data)
         except OSError as error:
             self._writable = False
-            log.warning("The feature cache %s cannot be written (%s).", self.root, os_error(error))
+            log.warning("The feature cache %s cannot be written (%s).", self._root, os_error(error))
         else:
-            for name, features in self._waiting.items():
-                self._note(name, path, views=len(features))
-            prune(self.root, self.limit, keep=path)
+            self._enter(path, {name: len(array) for name, array in self._waiting.items()})
+            prune(self._root, self._limit, keep=path)
         self._waiting = {}
 
 
@@ -204,58 +175,42 @@ def read_shard(path: Path) -> dict[str, Array] | None:
 
 
 def _contents(path: Path) -> dict[str, int]:
-    """Return image keys and numbers of views in a shard's header; none when it makes no sense."""
+    """Return image keys and numbers of views in a shard's header; none if it is damaged."""
     try:
-        with path.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            if length > _MOST_HEADER_BYTES:
-                return {}
-            header = json.loads(stream.read(length))
-            return {
-                name: int(header[name]["shape"][0]) for name in header if name != "__metadata__"
-            }
-    except (OSError, ValueError, TypeError, LookupError, struct.error):
+        with safe_open(path, framework="numpy") as shard:
+            return {name: shard.get_slice(name).get_shape()[0] for name in shard.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, LookupError):
         return {}
 
 
 def list_shards(root: Path) -> list[ShardFile]:
     """Return all shards of the cache, the least recently used first."""
-    found = []
+    shards = []
     for path in root.glob(f"*/*{SUFFIX}"):
-        try:
+        with suppress(OSError):  # another process pruned it
             status = path.stat()
-        except OSError:
-            continue  # another process pruned it
-        found.append(ShardFile(path, status.st_size, status.st_mtime))
-    return sorted(found, key=lambda shard: (shard.used, shard.path))
+            shards.append(ShardFile(path, status.st_size, status.st_mtime))
+    return sorted(shards, key=lambda shard: (shard.used, shard.path))
 
 
 def prune(root: Path, limit: int, *, keep: Path | None = None) -> list[ShardFile]:
-    """Remove the least recently used shards until the cache fits; return what was removed."""
-    _remove_leftovers(root)
+    """Remove the least recently used shards until the cache fits; return what was removed.
+
+    Also removes the half-written files of processes that were killed long ago.
+    """
+    for path in root.glob("*/.*.tmp"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > SECONDS_A_WRITE_MAY_TAKE:
+                _remove(path)
     shards = list_shards(root)
     excess = sum(shard.size for shard in shards) - limit
     removed = []
     for shard in shards:
-        if excess <= 0:
-            break
-        if shard.path == keep:
-            continue
-        _remove(shard.path)
-        removed.append(shard)
-        excess -= shard.size
+        if excess > 0 and shard.path != keep:
+            _remove(shard.path)
+            removed.append(shard)
+            excess -= shard.size
     return removed
-
-
-def _remove_leftovers(root: Path) -> None:
-    """Remove half-written files of processes that were killed long ago."""
-    for path in root.glob("*/.*.tmp"):
-        try:
-            age = time.time() - path.stat().st_mtime
-        except OSError:
-            continue
-        if age > SECONDS_A_WRITE_MAY_TAKE:
-            _remove(path)
 
 
 def verify(root: Path) -> Iterator[tuple[ShardFile, bool]]:
@@ -269,10 +224,3 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log.warning("Cannot remove %s: %s.", path, os_error(error))
-
-
-def _touch(path: Path) -> None:
-    try:
-        os.utime(path)
-    except OSError as error:  # a cache that may only be read still serves
-        log.debug("Cannot note the use of %s: %s.", path, os_error(error))

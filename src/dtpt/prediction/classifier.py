@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,12 +11,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor
 
 from dtpt.calibration import Calibration, Setup, as_calibration
 from dtpt.clip.model import Clip
+from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.prompts import DEFAULT_TEMPLATE
 from dtpt.errors import (
     ImageError,
@@ -43,8 +43,8 @@ from dtpt.methods import Method, ResolvedMethod, resolve_method
 from dtpt.prediction.prediction import KeptViews, Prediction
 from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA, Predictor, Rendered
 from dtpt.prediction.rendering import render
-from dtpt.prediction.saving import Parts, load_parts, save_parts
-from dtpt.tuning import Outcome, TuningSettings
+from dtpt.prediction.saving import read_classifier, write_classifier
+from dtpt.tuning import TuningSettings
 from dtpt.views import ViewRecipe, contact_sheet
 from dtpt.views.make import COLUMNS
 
@@ -77,6 +77,8 @@ class Classifier:
         augmix: Whether the random views go through AugMix.
         context: (n, W) initial context instead of the template's words.
         settings: Optimiser and selection of confident views.
+        text_features: (C, D) unit vectors of the prompts, when they are known; else computed. A
+            model without a text tower needs them, and takes methods that do not tune the prompt.
         calibration: What `dtpt calibrate` fitted for exactly this model, method and class list, or
             its file; predictions then have a calibrated confidence, a prediction set, and abstain.
 
@@ -94,7 +96,7 @@ class Classifier:
     def __init__(
         self,
         model: Clip,
-        classes: Sequence[str],
+        classes: Iterable[str],
         *,
         method: str | Method | ResolvedMethod = "d-tpt",
         template: str = DEFAULT_TEMPLATE,
@@ -105,52 +107,31 @@ class Classifier:
         augmix: bool = True,
         context: Tensor | None = None,
         settings: TuningSettings | None = None,
+        text_features: Tensor | None = None,
         calibration: Calibration | AnyPath | None = None,
     ) -> None:
-        if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
-            raise PromptError(f"Classes must be a list of names, not {short_repr(classes)}.")
-        self._assemble(
-            Parts(
-                model=model,
-                classes=tuple(classes),
-                template=template,
-                method=resolve_method(method, lambda_=lambda_, protocol=protocol),
-                recipe=_view_recipe(views, augmix),
-                seed=_integer(seed, "seed"),
-                settings=settings,
-                context=context,
-                calibration=None if calibration is None else as_calibration(calibration),
-            )
-        )
-
-    def _assemble(self, parts: Parts) -> None:
+        self.method = resolve_method(method, lambda_=lambda_, protocol=protocol)
+        self.seed = _integer(seed, "seed")
         self.predictor = Predictor(
-            parts.model,
-            parts.classes,
-            template=parts.template,
-            context=parts.context,
-            recipe=parts.recipe,
-            settings=parts.settings,
-            text_features=parts.text_features,
+            model,
+            classes,
+            template=template,
+            context=context,
+            recipe=_view_recipe(views, augmix),
+            settings=settings,
+            text_features=text_features,
         )
-        self.method = parts.method
-        self.seed = parts.seed
-        self.calibration = parts.calibration
-        self._check_classes()
+        self.calibration = None if calibration is None else as_calibration(calibration)
+        if len(self.classes) < 2:
+            raise PromptError(f"Only one class ({self.classes[0]!r}): give at least two.")
+        if self.method.method.parameter == "context":
+            self.predictor.tuner.space(self.method.method)  # refused without a text tower
         if self.calibration is not None:
             self.calibration.check(self.setup)
-
-    def _check_classes(self) -> None:
-        names = self.predictor.prompts.names
-        if len(names) < 2:
-            raise PromptError(f"Only one class ({names[0]!r}): give at least two.")
         for group in self.duplicates:
             listing = ", ".join(repr(name) for name in group)
-            warnings.warn(
-                f"Classes with the same prompt share their probability: {listing}.",
-                PromptWarning,
-                stacklevel=4,
-            )
+            text = f"Classes with the same prompt share their probability: {listing}."
+            warnings.warn(text, PromptWarning, stacklevel=2)
 
     @property
     def model(self) -> Clip:
@@ -161,10 +142,6 @@ class Classifier:
         return self.predictor.classes
 
     @property
-    def recipe(self) -> ViewRecipe:
-        return self.predictor.recipe
-
-    @property
     def setup(self) -> Setup:
         """Everything that decides a probability: what a calibration must be for."""
         return self.predictor.setup(self.method, self.method.lambda_)
@@ -172,14 +149,14 @@ class Classifier:
     @property
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
         """Groups of class names with the same prompt: they share their probability."""
-        return self.predictor.prompts.duplicates
+        return self.predictor.prompts.duplicates if self.model.text is not None else ()
 
     def __repr__(self) -> str:
         lambda_ = "" if self.method.lambda_ is None else f", lambda {self.method.lambda_:g}"
         model = self.model.name or f"model {self.model.fingerprint[:12]}"
         return (
             f"<Classifier {self.method.name}{lambda_}, {len(self.classes)} classes, "
-            f"{self.recipe.count} views, {model} ({self.model.device})>"
+            f"{self.predictor.recipe.count} views, {model} ({self.model.device})>"
         )
 
     def save(self, folder: AnyPath, *, weights: bool = False) -> None:
@@ -192,7 +169,8 @@ class Classifier:
 
         Raises:
             MethodError: The method has functions of your own, which no file can hold.
-            CheckpointError: The folder cannot be written.
+            CheckpointError: The folder cannot be written, or the model is in half precision and
+                its weights were asked for.
 
         Example:
             >>> import dtpt
@@ -201,20 +179,7 @@ class Classifier:
             >>> dtpt.Classifier.load("pets")
             <Classifier d-tpt, lambda 9, 2 classes, 64 views, pocket (cpu)>
         """
-        predictor = self.predictor
-        parts = Parts(
-            model=self.model,
-            classes=self.classes,
-            template=predictor.prompts.template,
-            method=self.method,
-            recipe=self.recipe,
-            seed=self.seed,
-            settings=predictor.tuner.settings,
-            context=predictor.context,
-            calibration=self.calibration,
-            text_features=predictor.tuner.initial_text_features,
-        )
-        save_parts(parts, folder, weights=weights)
+        write_classifier(self, folder, weights=weights)
 
     @classmethod
     def load(cls, folder: AnyPath, model: Clip | None = None, *, device: str = "auto") -> Self:
@@ -229,9 +194,7 @@ class Classifier:
             CheckpointError: A file is missing or damaged, was written by a newer version, or the
                 model is another one.
         """
-        loaded = cls.__new__(cls)
-        loaded._assemble(load_parts(folder, model, device=device))
-        return loaded
+        return cls(**read_classifier(folder, model, device=device))
 
     def predict(self, image: ImageSource, *, keep_views: bool = False) -> Prediction:
         """Classify one image: a path, encoded bytes, a Pillow image or a uint8 array.
@@ -243,7 +206,7 @@ class Classifier:
         Raises:
             ImageError: The image cannot be read; the message names it.
         """
-        return self._predict(self._render(open_image(image)), keep_views=keep_views)
+        return self._predict(self._render(image), keep_views=keep_views)
 
     def predict_batch(
         self, images: Iterable[ImageSource], *, workers: Workers = 1, threads: int = 1
@@ -291,7 +254,7 @@ class Classifier:
             raise OptionError(f"threads must be at least 1, got {threads}.")
         count = _count_workers(workers, threads=threads)
         if count == 1:
-            return _each(self.predict, images)
+            return (_attempt(self.predict, image) for image in images)
         if not is_shippable(self.method):
             raise MethodError(
                 "The method has functions that no other process can import: put them into a "
@@ -299,13 +262,9 @@ class Classifier:
             )
         if self.model.device.type == "cpu":
             return _in_processes(self.predict, images, workers=count, threads=threads)
-        rendered = _in_processes(self._renderer, images, workers=count, threads=threads)
-        return self._finish(rendered)
-
-    def _finish(self, rendered: "Generator[Any, None, None]") -> Predictions:
-        with closing(rendered):
-            for item in rendered:
-                yield item if isinstance(item, ImageError) else self._predict(item)
+        return _in_processes(
+            self._render, images, workers=count, threads=threads, then=self._predict
+        )
 
     def fit_lambda(self, images: Iterable[ImageSource]) -> float | None:
         """Select the λ of a method such as "d-tpt@auto=0.9" on images without labels.
@@ -329,27 +288,27 @@ class Classifier:
 
         Only the original is rendered and encoded when the method uses no other.
         """
-        return self.predictor.features(self._render(open_image(image)))
+        return self.predictor.features(self._render(image))
 
     def tune(self, view_features: Tensor) -> Prediction:
         """Tune on features (N, D) that the caller provides; row 0 is what is predicted."""
         (outcome,) = self.predictor.answer(view_features, [self.method])
-        return self._calibrated(self.predictor.prediction(outcome), outcome)
-
-    def _render(self, image: Image.Image) -> Rendered:
-        return self.predictor.render(image, methods=[self.method], seed=self.seed)
+        prediction = self.predictor.prediction(outcome)
+        if self.calibration is None:
+            return prediction
+        calibrated = self.calibration.apply_one(outcome.logits, index=prediction.index)
+        return replace(
+            prediction,
+            calibrated_confidence=calibrated.confidence,
+            prediction_set=tuple(self.classes[k] for k in calibrated.prediction_set),
+            abstained=calibrated.abstained,
+        )
 
     @property
-    def _renderer(self) -> "Callable[[ImageSource], Rendered]":
-        """The part of `predict` before the model, for processes without it."""
-        return _Renderer(
-            partial(
-                render,
-                recipe=self.predictor.recipe_for([self.method]),
-                seed=self.seed,
-                preprocessing=self.model.preprocessing,
-            )
-        )
+    def _render(self) -> Callable[[ImageSource], Rendered]:
+        """The part of `predict` before the model, which processes without it can do."""
+        recipe = self.predictor.recipe_for([self.method])
+        return _Render(recipe, self.seed, self.model.preprocessing)
 
     def _predict(self, rendered: Rendered, *, keep_views: bool = False) -> Prediction:
         features = self.predictor.features(rendered)
@@ -368,33 +327,20 @@ class Classifier:
         sheet = contact_sheet(rendered.pixels[kept], self.model.preprocessing, columns=columns)
         return KeptViews(tuple(kept), sheet)
 
-    def _calibrated(self, prediction: Prediction, outcome: Outcome) -> Prediction:
-        if self.calibration is None:
-            return prediction
-        calibrated = self.calibration.apply_one(outcome.logits, index=prediction.index)
-        return replace(
-            prediction,
-            calibrated_confidence=calibrated.confidence,
-            prediction_set=tuple(self.classes[k] for k in calibrated.prediction_set),
-            abstained=calibrated.abstained,
-        )
-
 
 @dataclass(frozen=True)
-class _Renderer:
-    render: Callable[[Image.Image], Any]
+class _Render:
+    recipe: ViewRecipe
+    seed: int
+    preprocessing: Preprocess
 
     def __call__(self, source: ImageSource) -> Rendered:
         image = open_image(source)
-        return Rendered(image, self.render(image))
+        pixels = render(image, recipe=self.recipe, seed=self.seed, preprocessing=self.preprocessing)
+        return Rendered(image, pixels)
 
 
-def _each(function: Callable[[ImageSource], Any], images: Iterable[Any]) -> Predictions:
-    for image in images:
-        yield _attempt(function, image)
-
-
-def _attempt(function: Callable[[ImageSource], Any], image: Any) -> Any:
+def _attempt(function: Callable[[Any], Any], image: Any) -> Any:
     if isinstance(image, ImageError):
         return image
     try:
@@ -419,14 +365,19 @@ def _in_processes(
     *,
     workers: int,
     threads: int,
+    then: Callable[[Any], Prediction] | None = None,
 ) -> Predictions:
-    """Call a function on every image in worker processes; yield the results in order."""
+    """Call a function on every image in worker processes, and `then` here on its result.
+
+    Yields the results in the order of the images.
+    """
     environment = {"OMP_NUM_THREADS": str(threads)}
     executor = ProcessExecutor(_Factory(function, threads), workers, environment=environment)
     with closing(executor):
         tasks = (_sendable(image) for image in images)
         for event in in_order(executor, tasks, ahead=AHEAD * workers):
-            yield ImageError(event.reason) if isinstance(event, Failed) else event.result
+            result = ImageError(event.reason) if isinstance(event, Failed) else event.result
+            yield result if then is None else _attempt(then, result)
 
 
 def _sendable(image: ImageSource) -> ImageSource | ImageError:
@@ -435,10 +386,7 @@ def _sendable(image: ImageSource) -> ImageSource | ImageError:
         return image
     if isinstance(image, os.PathLike):
         return os.fspath(image)
-    try:
-        return open_image(image)
-    except ImageError as error:
-        return error
+    return _attempt(open_image, image)  # type: ignore[no-any-return]
 
 
 def _until_error(predictions: Predictions) -> Iterator[Prediction]:

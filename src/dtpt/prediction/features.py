@@ -17,8 +17,9 @@ from torch import Tensor
 
 from dtpt.clip.model import view_batches, views_per_batch
 from dtpt.errors import ImageError, RunError
-from dtpt.prediction.cache import Array, FeatureCache, GroupKey
-from dtpt.prediction.rendering import Pixels, Renderer
+from dtpt.files import digest
+from dtpt.prediction.cache import Array, FeatureCache
+from dtpt.prediction.rendering import Pixels, Renderer, RenderTask
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -48,34 +49,25 @@ class Features:
 
 
 class FeatureCaches:
-    """The groups of the feature cache that one model needs, opened as they are met.
-
-    Args:
-        model: Whose features they are.
-        threads: torch threads, on which features depend in their last bits.
-    """
+    """The groups of the feature cache that one model needs, opened as they are met."""
 
     def __init__(self, model: "Clip", *, threads: int) -> None:
         self._model = model
-        device = model.device.type
-        self._device = f"{device}-{threads}" if device == "cpu" else device
-        self._open: OrderedDict[GroupKey, FeatureCache] = OrderedDict()
+        device = model.device.type  # on a CPU the last bits depend on the threads
+        device = f"{device}-{threads}" if device == "cpu" else device
+        self._shared = (model.fingerprint, model.precision, device)
+        self._open: OrderedDict[str, FeatureCache] = OrderedDict()
 
     def group(self, recipe: "ViewRecipe", seed: int) -> FeatureCache:
         """Return the group of some views; the number of views does not matter."""
-        key = GroupKey(
-            model=self._model.fingerprint,
-            views=recipe.model_copy(update={"count": 1}).fingerprint,
-            seed=seed,
-            device=self._device,
-            precision=self._model.precision,
-        )
-        if key not in self._open:
-            self._open[key] = FeatureCache(key, serves=self._serves)
-        self._open.move_to_end(key)
+        views = recipe.model_copy(update={"count": 1}).fingerprint
+        name = digest([*self._shared, views, seed])[:32]
+        if name not in self._open:
+            self._open[name] = FeatureCache(name, serves=self._serves)
+        self._open.move_to_end(name)
         while len(self._open) > GROUPS_OPEN:
             self._open.popitem(last=False)[1].flush()
-        return self._open[key]
+        return self._open[name]
 
     def _serves(self, there: int, wanted: int) -> bool:
         """Check that both counts are encoded in the same batches up to the smaller one."""
@@ -93,9 +85,7 @@ class FeatureCaches:
 @dataclass(frozen=True)
 class _Request:
     ticket: Any
-    image: "ImageRef"
-    recipe: "ViewRecipe"
-    seed: int
+    task: RenderTask
     features: Features = Features()
 
 
@@ -127,7 +117,7 @@ class FeatureSource:
         self._ready: deque[tuple[Any, Features]] = deque()
 
     def add(self, ticket: Any, image: "ImageRef", *, recipe: "ViewRecipe", seed: int) -> None:
-        self._waiting.append(_Request(ticket, image, recipe, seed))
+        self._waiting.append(_Request(ticket, RenderTask(image, recipe, seed)))
 
     @property
     def pending(self) -> int:
@@ -136,7 +126,8 @@ class FeatureSource:
     def next(self) -> tuple[Any, Features]:
         """Return a ticket with its features; there must be one."""
         self._renderer.release()
-        self._feed()  # before waiting, so that views are made while others are encoded
+        while self._waiting and self._renderer.has_room:
+            self._begin(self._waiting.popleft())  # views are made while others are encoded
         if self._ready:
             return self._ready.popleft()
         return self._encode(*self._renderer.collect())
@@ -146,43 +137,36 @@ class FeatureSource:
         self.add(ticket, image, recipe=recipe, seed=seed)
         return self.next()[1]
 
-    def _feed(self) -> None:
-        while self._waiting and self._renderer.has_room:
-            request = self._waiting.popleft()
-            self._announce(request.ticket)
-            try:
-                stamp, key = request.image.stamp(), request.image.key()
-            except ImageError as error:
-                self._finish(request, failure=str(error) or "unreadable")
-                continue
-            request = replace(request, features=Features(image_key=key, stamp=stamp))
-            values = self._cached(request)
-            if values is None:
-                self._renderer.submit(
-                    request, request.image, seed=request.seed, recipe=request.recipe
-                )
-            else:
-                self._finish(request, values=values)
+    def _begin(self, request: _Request) -> None:
+        """Render an image unless its features are in the cache or it cannot be read."""
+        ticket, image = request.ticket, request.task.image
+        self._announce(ticket)
+        try:
+            features = Features(stamp=image.stamp(), image_key=image.key())
+        except ImageError as error:
+            self._ready.append((ticket, Features(failure=str(error) or "unreadable")))
+            return
+        cache, values = self._cache(request.task), None
+        if cache is not None:
+            values = cache.get(features.image_key, views=request.task.recipe.count)
+        if values is None:
+            self._renderer.submit(replace(request, features=features), request.task)
+        else:
+            self._ready.append((ticket, replace(features, values=values)))
 
-    def _finish(self, request: _Request, *, values: Array | None = None, failure: str = "") -> None:
-        features = replace(request.features, values=values, failure=failure)
-        self._ready.append((request.ticket, features))
-
-    def _cached(self, request: _Request) -> Array | None:
-        if self._caches is None:
-            return None
-        group = self._caches.group(request.recipe, request.seed)
-        return group.get(request.features.image_key, views=request.recipe.count)
+    def _cache(self, task: RenderTask) -> FeatureCache | None:
+        return None if self._caches is None else self._caches.group(task.recipe, task.seed)
 
     def _encode(self, request: _Request, rendered: Pixels | str) -> tuple[Any, Features]:
+        ticket, features = request.ticket, request.features
         if isinstance(rendered, str):
-            return request.ticket, replace(request.features, failure=rendered)
-        self._announce(request.ticket)
+            return ticket, replace(features, failure=rendered)
+        self._announce(ticket)
         values = encode_views(self._model, rendered)
-        if self._caches is not None:
-            group = self._caches.group(request.recipe, request.seed)
-            group.put(request.features.image_key, values)
-        return request.ticket, replace(request.features, values=values, is_new=True)
+        cache = self._cache(request.task)
+        if cache is not None:
+            cache.put(features.image_key, values)
+        return ticket, replace(features, values=values, is_new=True)
 
     def close(self) -> None:
         self._renderer.close()

@@ -44,15 +44,9 @@ class Rule(BaseModel):
 
 
 def ood_warning(model: Clip, image_feature: Tensor, *, image: Image.Image) -> str | None:
-    """Warn about an image that differs from what the model was trained on.
+    """Warn about an image, with its feature (D,), that differs from what the model was trained on.
 
-    Args:
-        model: Only models with a rule of their own are judged.
-        image_feature: (D,) unit feature of the original view.
-        image: The decoded image.
-
-    Returns:
-        None when the image is in distribution or the model has no rule.
+    None when the image is in distribution or the model has no rule.
 
     Example:
         >>> from dtpt.clip.loading import load_model
@@ -87,10 +81,8 @@ def image_statistics(crop: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
 
     Seven are the fractions of neighbouring pixels whose difference lies between two
     `DIFFERENCE_EDGES` (drawings have almost only the first and the last of them), the eighth is how
-    much the pixels along the border differ, in units of 50 grey levels.
-
-    Args:
-        crop: (S, S, 3) the model's input, before normalisation.
+    much the pixels along the border differ, in units of 50 grey levels. `crop` (S, S, 3) is the
+    model's input before normalisation.
 
     Example:
         >>> image_statistics(np.zeros((8, 8, 3), np.uint8)).tolist()

@@ -29,37 +29,22 @@ class KeptViews:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """What a method predicts for one image.
+    """What a method predicts for one image."""
 
-    Attributes:
-        label: Name of the most probable class, as the caller wrote it.
-        index: Its position in the class list.
-        confidence: Its probability.
-        entropy: Of the whole distribution, in nats.
-        probabilities: (C,) float32, in the order of `classes`.
-        method: Name of the method, modifiers included.
-        lambda_: λ of its regulariser; None where it has none.
-        warning: For people, such as that the image is out of distribution.
-        calibrated_confidence: After temperature scaling; None without a calibration.
-        prediction_set: Classes of the conformal set, the most probable first.
-        abstained: Whether the confidence is below the calibrated threshold.
-        kept: The views that were tuned on; None unless `predict(..., keep_views=True)`.
-    """
-
-    label: str
-    index: int
-    confidence: float
-    entropy: float
-    probabilities: npt.NDArray[np.float32]
+    label: str  # of the most probable class, as the caller wrote it
+    index: int  # of that class
+    confidence: float  # its probability
+    entropy: float  # of the whole distribution, in nats
+    probabilities: npt.NDArray[np.float32]  # (C,) in the order of `classes`
     classes: tuple[str, ...]
-    method: str = "zero-shot"
-    lambda_: float | None = None
-    without_tuning: "Prediction | None" = None
-    warning: str | None = None
-    calibrated_confidence: float | None = None
-    prediction_set: tuple[str, ...] | None = None
-    abstained: bool | None = None
-    kept: KeptViews | None = None
+    method: str = "zero-shot"  # with modifiers
+    lambda_: float | None = None  # of the regulariser; None where there is none
+    without_tuning: "Prediction | None" = None  # None: this is it
+    warning: str | None = None  # for people, such as that the image is out of distribution
+    calibrated_confidence: float | None = None  # None without a calibration, as the next two
+    prediction_set: tuple[str, ...] | None = None  # conformal; the most probable class first
+    abstained: bool | None = None  # whether the confidence is below the calibrated threshold
+    kept: KeptViews | None = None  # the views that were tuned on, if `keep_views=True`
 
     @classmethod
     def read(

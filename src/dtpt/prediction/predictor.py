@@ -13,7 +13,15 @@ from torch import Tensor
 
 from dtpt.calibration import Setup
 from dtpt.clip.model import Clip
-from dtpt.clip.prompts import DEFAULT_TEMPLATE, PromptSet, context_digest
+from dtpt.clip.prompts import (
+    DEFAULT_TEMPLATE,
+    PromptSet,
+    class_list,
+    context_digest,
+    prompted_names,
+    require_clip,
+)
+from dtpt.errors import PromptError
 from dtpt.methods import ResolvedMethod
 from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
@@ -47,14 +55,15 @@ class Predictor:
         context: (n, W) initial context instead of the template's words.
         recipe: How views are made.
         settings: Optimiser and selection of confident views.
-        text_features: (C, D) at the initial context, when they are known; else computed.
+        text_features: (C, D) unit vectors at the initial context, when they are known; else
+            computed. A model without a text tower needs them, and its prompt cannot be tuned.
         budget_bytes: Memory for the kept graph of the text features.
     """
 
     def __init__(
         self,
         model: Clip,
-        classes: Sequence[str],
+        classes: Iterable[str],
         *,
         template: str = DEFAULT_TEMPLATE,
         context: Tensor | None = None,
@@ -63,18 +72,28 @@ class Predictor:
         text_features: Tensor | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
     ) -> None:
-        self.model = model
-        self.classes = tuple(classes)
-        self.recipe = recipe or ViewRecipe()
-        self.prompts = PromptSet.build(model, self.classes, template=template, context=context)
+        self.model = require_clip(model)
+        self.classes = class_list(classes)
+        self.template = template
         self.context = context
+        self.recipe = recipe or ViewRecipe()
+        prompts = None
+        if model.text is not None:
+            prompts = PromptSet.build(model, self.classes, template=template, context=context)
+        if text_features is not None:
+            _check_text_features(text_features, (len(self.classes), model.config.embed_dim))
         self.tuner = Tuner(
             model,
-            self.prompts,
+            prompts,
             settings=settings,
             text_features=text_features,
             budget_bytes=budget_bytes,
         )
+
+    @property
+    def prompts(self) -> PromptSet:
+        """The class prompts; a MethodError for a model without a text tower."""
+        return self.tuner.prompts
 
     def with_recipe(self, recipe: ViewRecipe) -> "Predictor":
         """Return a predictor with other views; prompts and text features are shared."""
@@ -83,10 +102,7 @@ class Predictor:
         return other
 
     def recipe_for(self, methods: Iterable[ResolvedMethod] | None) -> ViewRecipe:
-        """Return the recipe with as many views as some methods use: all, or the original alone.
-
-        None stands for methods that use all views.
-        """
+        """Return the recipe with as many views as some methods use; with all for None."""
         if methods is None:
             return self.recipe
         count = views_needed(methods, self.recipe.count)
@@ -158,6 +174,7 @@ class Predictor:
 
     def setup(self, method: ResolvedMethod, lambda_: float | None, *, model: str = "") -> Setup:
         """Return everything that decides a probability: what a calibration is valid for."""
+        fixed = self.context if self.model.text else self.tuner.initial_text_features
         return Setup(
             model=model,
             fingerprint=self.model.fingerprint,
@@ -165,9 +182,16 @@ class Predictor:
             method=method.name,
             lambda_=lambda_,
             learning_rate=method.learning_rate,
-            template=self.prompts.template,
-            context=None if self.context is None else context_digest(self.context),
-            classes=self.prompts.names,
+            template=self.template,
+            context=None if fixed is None else context_digest(fixed),
+            classes=prompted_names(self.classes),
             views=self.recipe.model_dump(mode="json"),
             tuning=self.tuner.settings.model_dump(mode="json"),
         )
+
+
+def _check_text_features(features: Tensor, shape: tuple[int, int]) -> None:
+    if not isinstance(features, Tensor) or features.shape != shape:
+        raise PromptError(f"text_features must be a tensor of shape {shape}.")
+    if not bool(((features.norm(dim=-1) - 1).abs() < 1e-2).all()):
+        raise PromptError("text_features must be unit vectors: divide each row by its norm.")

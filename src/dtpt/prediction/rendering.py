@@ -9,7 +9,7 @@ import mmap
 import os
 import tempfile
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,9 +66,9 @@ def render(
 @dataclass(frozen=True)
 class RenderTask:
     image: "ImageRef"
-    seed: int
     recipe: "ViewRecipe"
-    slot: int = 0
+    seed: int
+    slot: int = 0  # of the shared memory
 
 
 @dataclass(frozen=True)
@@ -101,30 +101,25 @@ class _RenderFactory:
     def __call__(self, announce: Announce) -> FunctionWorker:
         slots = None if self.memory is None else self.memory.array()
 
-        def run(task: RenderTask) -> Any:
+        def run(task: RenderTask) -> Pixels | str | None:
             out = None if slots is None else slots[task.slot, : task.recipe.count]
             try:
-                pixels = render(
-                    task.image.open(),
-                    recipe=task.recipe,
-                    seed=task.seed,
-                    preprocessing=self.preprocessing,
-                    out=out,
-                )
+                image = task.image.open()
             except ImageError as error:
                 return str(error) or "unreadable"
+            setting = self.preprocessing
+            pixels = render(
+                image, recipe=task.recipe, seed=task.seed, preprocessing=setting, out=out
+            )
             return pixels if out is None else None  # shared memory needs no transfer
 
         return FunctionWorker(run, announce)
 
 
 class Renderer:
-    """Renders images while it has room and returns their views, in any order.
+    """Renders images of at most `views` views while it has room, and returns them in any order.
 
-    Args:
-        preprocessing: Size and normalisation of the views.
-        processes: How many render beside this one; 0 renders here, one image at a time.
-        views: Largest number of views of an image.
+    With 0 processes it renders here, one image at a time.
     """
 
     def __init__(self, preprocessing: "Preprocess", processes: int, *, views: int) -> None:
@@ -157,8 +152,8 @@ class Renderer:
     def pending(self) -> int:
         return len(self._tasks)
 
-    def submit(self, ticket: Any, image: "ImageRef", *, seed: int, recipe: "ViewRecipe") -> None:
-        task = RenderTask(image, seed, recipe, slot=self._free.pop())
+    def submit(self, ticket: Any, task: RenderTask) -> None:
+        task = replace(task, slot=self._free.pop())
         self._tasks[self._executor.submit(task)] = (ticket, task)
 
     def release(self) -> None:
