@@ -38,32 +38,24 @@ if TYPE_CHECKING:
     from dtpt.tuning import TuningSettings as TuningSettings
     from dtpt.views import ViewRecipe as ViewRecipe
 
-_HOMES = {
-    "Classifier": "dtpt.prediction",
-    "Clip": "dtpt.clip.model",
-    "Dataset": "dtpt.data",
-    "DtptError": "dtpt.errors",
-    "METHODS": "dtpt.methods",
-    "Method": "dtpt.methods",
-    "Prediction": "dtpt.prediction",
-    "Predictor": "dtpt.prediction",
-    "PromptSet": "dtpt.clip.prompts",
-    "Run": "dtpt.runs",
-    "Tuner": "dtpt.tuning",
-    "TuningSettings": "dtpt.tuning",
-    "ViewRecipe": "dtpt.views",
-    "calibration_report": "dtpt.metrics",
-    "compare": "dtpt.report.compare",
-    "evaluate": "dtpt.runs.evaluation",
-    "from_open_clip": "dtpt.clip.loading.memory",
-    "from_transformers": "dtpt.clip.loading.memory",
-    "load_dataset": "dtpt.data",
-    "load_model": "dtpt.clip.loading",
-    "load_run": "dtpt.runs.evaluation",
-    "push_to_hub": "dtpt.clip.loading.hub",
-    "regularised": "dtpt.methods",
-    "resolve_method": "dtpt.methods",
+_NAMES = {
+    "dtpt.clip.loading": "load_model",
+    "dtpt.clip.loading.hub": "push_to_hub",
+    "dtpt.clip.loading.memory": "from_open_clip from_transformers",
+    "dtpt.clip.model": "Clip",
+    "dtpt.clip.prompts": "PromptSet",
+    "dtpt.data": "Dataset load_dataset",
+    "dtpt.errors": "DtptError",
+    "dtpt.methods": "METHODS Method regularised resolve_method",
+    "dtpt.metrics": "calibration_report",
+    "dtpt.prediction": "Classifier Prediction Predictor",
+    "dtpt.report.compare": "compare",
+    "dtpt.runs": "Run",
+    "dtpt.runs.evaluation": "evaluate load_run",
+    "dtpt.tuning": "Tuner TuningSettings",
+    "dtpt.views": "ViewRecipe",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted(_HOMES)]
 

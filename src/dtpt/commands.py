@@ -28,12 +28,7 @@ def command_line(
 ) -> str:
     """Return `dtpt COMMAND WORDS --flag value ...`, quoted for a shell.
 
-    Args:
-        command: such as `eval`.
-        words: positional arguments.
-        options: the command's options, which know the defaults.
-        given: values by name, in the order of printing; None and defaults are left out.
-        always: names that are printed even with their default.
+    Of the `given` values None and defaults are left out, but for the names in `always`.
 
     Example:
         >>> from dtpt.options import PredictOptions
@@ -43,19 +38,16 @@ def command_line(
     """
     parts = ["dtpt", command, *words]
     for name, value in given.items():
-        known = options.model_fields.get(name)
-        is_default = known is not None and value == known.default
-        if value is not None and (name in always or not is_default):
-            parts += _flag_words(name, value)
+        field = options.model_fields.get(name)
+        is_default = field is not None and value == field.default
+        if value is None or (is_default and name not in always):
+            continue
+        if isinstance(value, bool):
+            parts.append(flag(name if value else f"no_{name}"))
+        else:
+            values = value if isinstance(value, tuple | list) else [value]
+            parts += [flag(name), ",".join(map(str, values))]
     return shlex.join(parts)
-
-
-def _flag_words(name: str, value: object) -> list[str]:
-    if isinstance(value, bool):
-        return [flag(name) if value else flag(f"no_{name}")]
-    if isinstance(value, tuple | list):
-        return [flag(name), ",".join(str(part) for part in value)]
-    return [flag(name), str(value)]
 
 
 def predict_lines(
@@ -76,9 +68,19 @@ def predict_lines(
         >>> print(predict_lines("a.png", ["x", "y"], **given)["shell"])
         dtpt predict a.png --model m --classes x,y --method tpt --views 16
     """
-    shell = ["# The command line cannot leave out views; the Python lines can."]
-    if not dropped:
-        shell = _shell_lines(image, classes, model=model, methods=methods, settings=settings)
+    lines, names = [], {"classes": list(classes)}
+    if any("," in name for name in classes):
+        lines = [f"printf '%s\\n' {shlex.join(classes)} > classes.txt"]
+        names = {"classes_file": ["classes.txt"]}
+    shared = {name: getattr(settings, name) for name in ImageOptions.model_fields}
+    always = ("model", "method")
+    for method in methods:
+        given = {"model": model, **names, "method": method, **shared}
+        lines.append(
+            command_line("predict", image, options=PredictOptions, given=given, always=always)
+        )
+    if dropped:
+        lines = ["# The command line cannot leave out views; the Python lines can."]
     python = [
         "import dtpt",
         "",
@@ -96,30 +98,7 @@ def predict_lines(
     else:
         python.append(f"    prediction = classifier.predict({image!r})")
     python.append("    print(method, prediction.label, prediction.confidence)")
-    return {"shell": "\n".join(shell), "python": "\n".join(python)}
-
-
-def _shell_lines(
-    image: str,
-    classes: Sequence[str],
-    *,
-    model: str,
-    methods: Sequence[str],
-    settings: ImageOptions,
-) -> list[str]:
-    lines: list[str] = []
-    names: dict[str, object] = {"classes": list(classes)}
-    if any("," in name for name in classes):
-        lines = [f"printf '%s\\n' {shlex.join(classes)} > classes.txt"]
-        names = {"classes_file": "classes.txt"}
-    shared = {name: getattr(settings, name) for name in ImageOptions.model_fields}
-    always = ("model", "method")
-    for method in methods:
-        given = {"model": model, **names, "method": method, **shared}
-        lines.append(
-            command_line("predict", image, options=PredictOptions, given=given, always=always)
-        )
-    return lines
+    return {"shell": "\n".join(lines), "python": "\n".join(python)}
 
 
 def _python_arguments(settings: ImageOptions) -> list[str]:
@@ -145,17 +124,10 @@ def eval_command(
     failures: Collection[tuple[str, str]] = (),
     output: Path | None = None,
 ) -> str:
-    """Return the `dtpt eval` that computes a run again, or a part of it.
+    """Return the `dtpt eval` that computes a run again, or some data sets and methods of it.
 
-    Args:
-        spec: of the run, or of one with the same settings.
-        datasets: those to evaluate.
-        methods: as typed; see `method_words`.
-        seeds: of the views.
-        sessions: in which the run was computed; they know `--partial` and, with an `output`,
-            the data root.
-        failures: (data set, sample) that could not be read.
-        output: folder of the run; None for the default.
+    The `sessions` in which it was computed know `--partial` and, with an `output`, the data root;
+    `failures` are the (data set, sample) that could not be read.
     """
     first = datasets[0]
     roots = [session.get("data_root") for session in sessions] if output else []

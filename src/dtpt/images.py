@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from dtpt.errors import ImageError, os_error, short_repr
-from dtpt.files import NotARegularFile, open_regular, printable
+from dtpt.files import open_regular, printable
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 MAX_PIXELS = 178_956_970  # Pillow's own hard limit, about 13,400 pixels squared
@@ -112,10 +112,6 @@ def _label(source: ImageSource) -> str:
 def _from_path(path: str | os.PathLike[str], label: str, *, max_pixels: int) -> Image.Image:
     try:
         stream = open_regular(path)
-    except FileNotFoundError as error:
-        raise ImageError(f"{label}: no such image file.") from error
-    except NotARegularFile as error:
-        raise ImageError(f"{label}: {os_error(error)}.") from error
     except OSError as error:
         raise ImageError(f"{label}: cannot be opened ({os_error(error)}).") from error
     with stream:

@@ -90,27 +90,27 @@ class Options(BaseModel):
 class LoadOptions(Options):
     """Which model is loaded, and where."""
 
-    model: Annotated[str, Field(description="Model name; `dtpt models` lists them.")] = "pocket"
-    activation: Annotated[
-        Literal["gelu", "quick_gelu"] | None,
-        Field(description="Activation of a checkpoint of your own that does not name it itself."),
-    ] = None
-    device: Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
-    precision: Annotated[
-        Literal["float32", "bfloat16", "float16"],
-        Field(description="In which the towers compute; half precision is for accelerators."),
-    ] = "float32"
+    model: str = Field(default="pocket", description="Model name; `dtpt models` lists them.")
+    activation: Literal["gelu", "quick_gelu"] | None = Field(
+        default=None,
+        description="Activation of a checkpoint of your own that does not name it itself.",
+    )
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps.")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32",
+        description="In which the towers compute; half precision is for accelerators.",
+    )
 
 
 class PromptOptions(Options, TuningSettings):
     """Prompt, views and tuning: what decides predictions beside model, classes and method."""
 
-    template: Annotated[str, Field(description="Prompt with {} for the class name.")] = (
-        "a photo of a {}."
+    template: str = Field(
+        default="a photo of a {}.", description="Prompt with {} for the class name."
     )
-    views: Annotated[
-        int, Field(ge=1, le=4096, description="Views per image, the original included.")
-    ] = 64
+    views: int = Field(
+        default=64, ge=1, le=4096, description="Views per image, the original included."
+    )
 
     @property
     def tuning(self) -> TuningSettings:
@@ -120,26 +120,24 @@ class PromptOptions(Options, TuningSettings):
 class ImageOptions(PromptOptions):
     """The options of one prediction: of `dtpt predict` and of a request to the service."""
 
-    seed: Annotated[Seed, Field(description="Seed of the views.")] = 0
-    augmix: Annotated[bool, Field(description="Use AugMix in the random views.")] = True
+    seed: Seed = Field(default=0, description="Seed of the views.")
+    augmix: bool = Field(default=True, description="Use AugMix in the random views.")
 
 
 class ModelOptions(LoadOptions, PromptOptions):
     """Options of every command that runs a model on images."""
 
-    context: Annotated[
-        Path | None,
-        Field(description="File with a trained context (CoOp's), instead of the template's words."),
-    ] = None
-    threads: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=1024,
-            description="torch threads of each worker; 1 by default, on every machine, because "
-            "numbers depend on it in their last bits.",
-        ),
-    ] = None
+    context: Path | None = Field(
+        default=None,
+        description="File with a trained context (CoOp's), instead of the template's words.",
+    )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="torch threads of each worker; 1 by default, on every machine, because "
+        "numbers depend on it in their last bits.",
+    )
 
 
 class PredictOptions(ModelOptions, ImageOptions):
@@ -150,36 +148,30 @@ class PredictOptions(ModelOptions, ImageOptions):
         'd-tpt'
     """
 
-    classes: Annotated[str | None, Field(description="Class names, comma-separated.")] = None
-    classes_file: Annotated[
-        Path | None, Field(description="File with one class name per line.")
-    ] = None
-    method: Annotated[
-        str,
-        Field(
-            description="name[+modifier][@lambda]; `dtpt methods` lists them. @auto finds the "
-            "lambda from the images."
-        ),
-    ] = "d-tpt"
+    classes: str | None = Field(default=None, description="Class names, comma-separated.")
+    classes_file: Path | None = Field(
+        default=None, description="File with one class name per line."
+    )
+    method: str = Field(
+        default="d-tpt",
+        description="name[+modifier][@lambda]; `dtpt methods` lists them. @auto finds the "
+        "lambda from the images.",
+    )
     lambda_: Annotated[
         Lambda | None, Field(alias="lambda", description="λ of the method's regulariser.")
     ] = None
-    calibration: Annotated[
-        Path | None,
-        Field(
-            description="File of `dtpt calibrate`: adds calibrated confidence, a prediction set "
-            "and abstention; class names and settings that are not given come from it."
-        ),
-    ] = None
-    threads: Annotated[
-        int | None,
-        Field(ge=1, le=1024, description="torch threads; torch decides when not given."),
-    ] = None
-    workers: Annotated[
-        Annotated[int, Field(ge=1, le=256)] | Literal["auto"],
-        Field(description="Worker processes for many images; auto fills the cores."),
-    ] = 1
-    quiet: Annotated[bool, Field(description="Show no progress.")] = False
+    calibration: Path | None = Field(
+        default=None,
+        description="File of `dtpt calibrate`: adds calibrated confidence, a prediction set "
+        "and abstention; class names and settings that are not given come from it.",
+    )
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="torch threads; torch decides when not given."
+    )
+    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+        default=1, description="Worker processes for many images; auto fills the cores."
+    )
+    quiet: bool = Field(default=False, description="Show no progress.")
 
 
 class EvalOptions(ModelOptions):
@@ -206,67 +198,56 @@ class EvalOptions(ModelOptions):
         Listed,
         Field(min_length=1, description="Seeds of the views, for example 0,1,2."),
     ] = (0,)
-    limit: Annotated[
-        int | None, Field(ge=1, description="Evaluate that many samples of each data set.")
-    ] = None
-    partial: Annotated[
-        bool,
-        Field(description="Accept a named data set that lacks images."),
-    ] = False
-    presentation: Annotated[
-        str | None, Field(description="Kind of image (emoji data sets only).")
-    ] = None
+    limit: int | None = Field(
+        default=None, ge=1, description="Evaluate that many samples of each data set."
+    )
+    partial: bool = Field(default=False, description="Accept a named data set that lacks images.")
+    presentation: str | None = Field(
+        default=None, description="Kind of image (emoji data sets only)."
+    )
     output: RunFolder = Path("runs/latest")
-    data_root: Annotated[Path | None, Field(description="Folder that holds the data sets.")] = None
-    workers: Annotated[
-        Annotated[int, Field(ge=1, le=256)] | Literal["auto"],
-        Field(
-            description="Worker processes, each with a copy of the model; auto: on a CPU as many "
-            "as cores and memory allow.",
-        ),
-    ] = "auto"
-    view_workers: Annotated[
-        Annotated[int, Field(ge=0, le=256)] | Literal["auto"],
-        Field(
-            description="Processes that decode images and make views beside each worker; a number "
-            "means one worker, unless --workers is given.",
-        ),
-    ] = "auto"
-    batch: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=256,
-            description="Images that share forward passes of the text tower; more than 1 pays on "
-            "accelerators.",
-        ),
-    ] = 1
-    keep: Annotated[
-        Literal["all", "top5"],
-        Field(description="Probabilities in a row: all to three digits, or the five largest."),
-    ] = "all"
-    executor: Annotated[
-        str,
-        Field(
-            pattern=r"^(local|ray|ray=\S+)$",
-            description="Where tasks run: local (this machine) or ray[=ADDRESS] (a Ray cluster).",
-        ),
-    ] = "local"
-    shard: Annotated[
-        str | None,
-        Field(
-            description="i/n: evaluate shard i of n; also from RANK and WORLD_SIZE, or from Slurm."
-        ),
-    ] = None
-    max_failures: Annotated[
-        float,
-        Field(ge=0, le=1, description="Fraction of unreadable images at which the run stops."),
-    ] = 0.01
-    cache: Annotated[bool, Field(description="Use the cache of view features.")] = True
-    fresh: Annotated[
-        bool, Field(description="Archive an existing run in the folder and start a new one.")
-    ] = False
-    quiet: Annotated[bool, Field(description="Show no progress.")] = False
+    data_root: Path | None = Field(default=None, description="Folder that holds the data sets.")
+    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+        default="auto",
+        description="Worker processes, each with a copy of the model; auto: on a CPU as many "
+        "as cores and memory allow.",
+    )
+    view_workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = Field(
+        default="auto",
+        description="Processes that decode images and make views beside each worker; a number "
+        "means one worker, unless --workers is given.",
+    )
+    batch: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="Images that share forward passes of the text tower; more than 1 pays on "
+        "accelerators.",
+    )
+    keep: Literal["all", "top5"] = Field(
+        default="all",
+        description="Probabilities in a row: all to three digits, or the five largest.",
+    )
+    executor: str = Field(
+        default="local",
+        pattern=r"^(local|ray|ray=\S+)$",
+        description="Where tasks run: local (this machine) or ray[=ADDRESS] (a Ray cluster).",
+    )
+    shard: str | None = Field(
+        default=None,
+        description="i/n: evaluate shard i of n; also from RANK and WORLD_SIZE, or from Slurm.",
+    )
+    max_failures: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Fraction of unreadable images at which the run stops.",
+    )
+    cache: bool = Field(default=True, description="Use the cache of view features.")
+    fresh: bool = Field(
+        default=False, description="Archive an existing run in the folder and start a new one."
+    )
+    quiet: bool = Field(default=False, description="Show no progress.")
 
     @field_validator("seed", "method", "lambda_", "dataset")
     @classmethod

@@ -74,7 +74,7 @@ class Preprocess(BaseModel):
             "std": config.get("image_std", OPENAI_STD) if normalise else (1, 1, 1),
             "interpolation": _PILLOW_FILTERS.get(str(resample), f"filter {resample!r}"),
         }
-        return cls._build(fields | _hf_sizes(config))
+        return cls.build(fields | _hf_sizes(config))
 
     @classmethod
     def from_open_clip(cls, config: Mapping[str, Any], *, size: int | None = None) -> Self:
@@ -84,7 +84,7 @@ class Preprocess(BaseModel):
         names = ("mean", "std", "interpolation", "resize_mode")
         fields = {name: config[name] for name in names if name in config}
         side = size if size is not None else _square(config.get("size", 224), "size")
-        return cls._build({"size": side, **fields})
+        return cls.build({"size": side, **fields})
 
     @classmethod
     def from_transforms(cls, steps: Iterable[object]) -> Self:
@@ -101,10 +101,11 @@ class Preprocess(BaseModel):
         if "size" not in fields or "mean" not in fields:
             raise CheckpointError("Preprocessing: the transform has no resize or normalisation.")
         short = fields.get("short_side")
-        return cls._build({**fields, "short_side": None if short == fields["size"] else short})
+        return cls.build({**fields, "short_side": None if short == fields["size"] else short})
 
     @classmethod
-    def _build(cls, fields: dict[str, Any]) -> Self:
+    def build(cls, fields: object) -> Self:
+        """Validate fields that a checkpoint states."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:

@@ -151,7 +151,9 @@ class Tokenizer:
             del model["vocab"][UNKNOWN]
         names = {number: token for token, number in model["vocab"].items()}
         start, end = names[self.start_id], names[self.end_id]
-        tree["post_processor"] = _frame({start: self.start_id, end: self.end_id})
+        specials = {"cls": [start, self.start_id], "sep": [end, self.end_id]}
+        options = {"trim_offsets": False, "add_prefix_space": False}
+        tree["post_processor"] = {"type": "RobertaProcessing", **specials, **options}
         return json.dumps(tree, ensure_ascii=False).encode()
 
     def spell(self, token: int) -> str:
@@ -192,20 +194,6 @@ def _pipeline(
     bpe = tokenizers.Tokenizer(model)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return unknown, bpe
-
-
-def _frame(specials: dict[str, int]) -> dict[str, Any]:
-    """Return the post-processor of a tokenizer.json that puts start and end around a text."""
-    start, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in specials)
-    return {
-        "type": "TemplateProcessing",
-        "single": [start, {"Sequence": {"id": "A", "type_id": 0}}, end],
-        "pair": [],
-        "special_tokens": {
-            name: {"id": name, "ids": [number], "tokens": [name]}
-            for name, number in specials.items()
-        },
-    }
 
 
 def byte_symbols() -> list[str]:

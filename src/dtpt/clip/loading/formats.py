@@ -45,6 +45,7 @@ _WEIGHTS = {
     TRANSFORMERS_CONFIG: (*_SAFE, "pytorch_model.bin", "pytorch_model.bin.index.json"),
 }
 WEIGHT_NAMES = frozenset(name for names in _WEIGHTS.values() for name in names)
+_TEXT_FIELDS = ("context_length", "vocab_size", "layers", "heads")
 
 
 # ---- files
@@ -148,12 +149,7 @@ def parse_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ParsedConfi
             "embed_dim": model_cfg.get("embed_dim"),
             "activation": "quick_gelu" if model_cfg.get("quick_gelu", False) else "gelu",
             "vision": _open_clip_vision(vision),
-            "text": {
-                **{
-                    name: text[name] for name in ("context_length", "vocab_size", "layers", "heads")
-                },
-                **_open_clip_widths(text),
-            },
+            "text": {name: text[name] for name in _TEXT_FIELDS} | _open_clip_widths(text),
         }
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise CheckpointError(f"{origin} is malformed: {error}") from error

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from dtpt.clip.loading.formats import StoredTensor, Weights, open_file, read_byt
 from dtpt.clip.loading.names import catalog
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.errors import CheckpointError, explain, os_error
+from dtpt.errors import CheckpointError, os_error
 from dtpt.files import printable
 
 MAX_HEADER_BYTES = 16 << 20  # CLIP's largest header has about 0.2 MB
@@ -119,7 +118,7 @@ def _describe(path: Path, kind: str) -> Checkpoint:
     named = missing = None
     if kind == formats.OWN_CONFIG:
         parsed = formats.parse_dtpt(document, origin=origin)
-        preprocessing = _own_preprocessing(document, origin=origin)
+        preprocessing = Preprocess.build(document.get("preprocess"))
     elif kind == formats.OPEN_CLIP_CONFIG:
         whole = "model_cfg" in document  # else a bare config like those in open_clip's package
         model = formats.section(document, "model_cfg", origin=origin) if whole else document
@@ -144,13 +143,6 @@ def _describe(path: Path, kind: str) -> Checkpoint:
     return Checkpoint(
         origin, parsed.config, tokenizer, preprocessing, {}, parsed.states_activation, notes
     )
-
-
-def _own_preprocessing(document: Mapping[str, Any], *, origin: str) -> Preprocess:
-    try:
-        return Preprocess.model_validate(document.get("preprocess"))
-    except ValidationError as error:
-        raise CheckpointError(f"{origin}: preprocess is malformed: {explain(error)}.") from error
 
 
 def _image_processor(folder: Path) -> dict[str, Any] | None:
