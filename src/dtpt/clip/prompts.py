@@ -22,13 +22,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
+from dtpt.clip.loading.read import open_weights
 from dtpt.clip.model import Clip
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.errors import OptionError, PromptError, os_error, short_repr
-from dtpt.files import open_regular, printable
+from dtpt.errors import CheckpointError, OptionError, PromptError, short_repr
+from dtpt.files import printable
 
 DEFAULT_TEMPLATE = "a photo of a {}."
 BATCH_TOKENS = 64  # what one more batch costs, in tokens (see batch_by_length)
@@ -133,30 +133,16 @@ class PromptSet:
 def load_context(path: str | Path) -> Tensor:
     """Read an initial context (n, W) from a file without running code that it may contain.
 
-    Takes a safetensors file or a PyTorch pickle (loaded with `weights_only=True`, never otherwise)
-    with a tensor named `ctx`, at the top or under `state_dict` as CoOp saves it.
+    Takes a safetensors file, or a PyTorch pickle of tensors, with a tensor named `ctx`, at the top
+    or under `state_dict` as CoOp saves it.
     """
-    path = Path(path)
     try:
-        open_regular(path).close()  # neither library below checks what it opens
-        loaded = (
-            load_safetensors(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
-    except OSError as error:
-        raise PromptError(
-            f"Cannot read a context from {printable(path)}: {os_error(error)}."
-        ) from None
-    except Exception:  # torch raises many kinds; all mean that the file is damaged or unsafe
-        raise PromptError(
-            f"{printable(path)} is damaged, or neither safetensors nor a PyTorch file of tensors. "
-            "Expected a tensor named 'ctx', as CoOp saves it."
-        ) from None
-    state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
-    for name, tensor in state.items() if isinstance(state, dict) else ():
-        if str(name).split(".")[-1] == "ctx" and isinstance(tensor, Tensor) and tensor.ndim == 2:
-            return tensor.float()
+        tensors, _, _ = open_weights(Path(path))
+    except CheckpointError as error:
+        raise PromptError(f"No context can be read: {str(error).rstrip('.')}.") from None
+    for name, tensor in tensors.items():
+        if name.split(".")[-1] == "ctx" and len(tensor.shape) == 2:
+            return tensor.read().float()
     raise PromptError(f"{printable(path)} has no two-dimensional tensor named 'ctx'.")
 
 

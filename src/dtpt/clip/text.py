@@ -74,15 +74,10 @@ class TextTower(nn.Module):
     def forward(
         self, embeddings: Tensor, end: Tensor | None, *, prefix: Prefix | None = None
     ) -> Tensor:
-        """Return text features, not normalised, of sequences that may continue a shared prefix.
+        """Map sequences (B, L, W), which may continue a prefix, to features (B, D), not normalised.
 
-        Args:
-            embeddings: (B, L, W), without positions; positions count on from the prefix.
-            end: (B,) index in `embeddings` where the feature is read; None: at the last position.
-            prefix: keys and values of earlier positions, of batch size B or 1 (shared).
-
-        Returns:
-            (B, D) features.
+        `end` (B,) is where in each sequence the feature is read; None: at its last position. The
+        batch size of the prefix is B or 1 (shared).
         """
         past = 0 if prefix is None else prefix.length
         x = self._add_positions(embeddings, past)

@@ -194,8 +194,7 @@ class _TensorRef:
         return self.storage.numel * self.torch_dtype.itemsize
 
 
-class _Mark:
-    """The stack's bookmark."""
+_MARK = object()  # on the stack
 
 
 class _Interpreter:
@@ -223,13 +222,13 @@ class _Interpreter:
 
     def pop(self) -> Any:
         value = self.stack.pop()
-        if isinstance(value, _Mark):
+        if value is _MARK:
             raise ValueError("a mark where a value should be")
         return value
 
     def pop_to_mark(self) -> list[Any]:
         values: list[Any] = []
-        while not isinstance(value := self.stack.pop(), _Mark):
+        while (value := self.stack.pop()) is not _MARK:
             values.append(value)
         return values[::-1]
 
@@ -318,7 +317,7 @@ _LITERALS = {
 _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "PROTO": lambda *_: None,
     "FRAME": lambda *_: None,
-    "MARK": lambda machine, _: machine.stack.append(_Mark()),
+    "MARK": lambda machine, _: machine.stack.append(_MARK),
     "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
     "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.pop_to_mark())),
