@@ -54,7 +54,7 @@ def outcome(tmp_path_factory):
         [sys.executable, "-c", PROBE, str(root / "names.json")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

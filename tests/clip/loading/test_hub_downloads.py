@@ -99,7 +99,7 @@ def run(arguments, home, **environment):
         env={**clean, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
