@@ -103,14 +103,12 @@ class _RenderFactory:
 
         def run(task: RenderTask) -> Pixels | str | None:
             out = None if slots is None else slots[task.slot, : task.recipe.count]
+            recipe, seed, setting = task.recipe, task.seed, self.preprocessing
             try:
                 image = task.image.open()
+                pixels = render(image, recipe=recipe, seed=seed, preprocessing=setting, out=out)
             except ImageError as error:
                 return str(error) or "unreadable"
-            setting = self.preprocessing
-            pixels = render(
-                image, recipe=task.recipe, seed=task.seed, preprocessing=setting, out=out
-            )
             return pixels if out is None else None  # shared memory needs no transfer
 
         return FunctionWorker(run, announce)

@@ -134,7 +134,7 @@ def read_classifier(
         "model": model,
         "classes": saved.classes,
         "template": saved.template,
-        "method": _method(saved.method, saved.lambda_, saved.learning_rate),
+        "method": _method(saved.method, lambda_=saved.lambda_, learning_rate=saved.learning_rate),
         "views": saved.views,
         "seed": saved.seed,
         "settings": saved.settings,
@@ -143,7 +143,7 @@ def read_classifier(
     }
 
 
-def _method(name: str, lambda_: float | None, learning_rate: float | None) -> ResolvedMethod:
+def _method(name: str, *, lambda_: float | None, learning_rate: float | None) -> ResolvedMethod:
     # a rule such as @auto=0.9 is part of the name
     method = resolve_method(name, lambda_=None if parse_label(name).rule else lambda_)
     return replace(method, lambda_=lambda_, learning_rate=learning_rate)
@@ -152,7 +152,7 @@ def _method(name: str, lambda_: float | None, learning_rate: float | None) -> Re
 def _is_named(method: ResolvedMethod) -> bool:
     """Check that the method's name and numbers give it back."""
     try:
-        named = _method(method.name, method.lambda_, method.learning_rate)
+        named = _method(method.name, lambda_=method.lambda_, learning_rate=method.learning_rate)
     except DtptError:
         return False
     return named.method == method.method and _numbers(named) == _numbers(method)
