@@ -42,10 +42,9 @@ from dtpt.machine import usable_cores
 from dtpt.methods import Method, ResolvedMethod, resolve_method
 from dtpt.prediction.prediction import KeptViews, Prediction
 from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA, Predictor, Rendered
-from dtpt.prediction.rendering import render
 from dtpt.prediction.saving import read_classifier, write_classifier
 from dtpt.tuning import TuningSettings
-from dtpt.views import ViewRecipe, contact_sheet
+from dtpt.views import ViewRecipe, contact_sheet, make_views
 from dtpt.views.make import COLUMNS
 
 Workers = int | Literal["auto"]
@@ -336,7 +335,8 @@ class _Render:
 
     def __call__(self, source: ImageSource) -> Rendered:
         image = open_image(source)
-        pixels = render(image, recipe=self.recipe, seed=self.seed, preprocessing=self.preprocessing)
+        setting = self.preprocessing
+        pixels = make_views(image, recipe=self.recipe, seed=self.seed, preprocessing=setting)
         return Rendered(image, pixels)
 
 

@@ -19,12 +19,12 @@ from dtpt.clip.model import view_batches, views_per_batch
 from dtpt.errors import ImageError, RunError
 from dtpt.files import digest
 from dtpt.prediction.cache import Array, FeatureCache
-from dtpt.prediction.rendering import Pixels, Renderer, RenderTask
+from dtpt.prediction.rendering import Renderer, RenderTask
+from dtpt.views import ViewRecipe, Views
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
     from dtpt.data.dataset import ImageRef
-    from dtpt.views import ViewRecipe
 
 GROUPS_OPEN = 4
 
@@ -58,7 +58,7 @@ class FeatureCaches:
         self._shared = (model.fingerprint, model.precision, device)
         self._open: OrderedDict[str, FeatureCache] = OrderedDict()
 
-    def group(self, recipe: "ViewRecipe", seed: int) -> FeatureCache:
+    def group(self, recipe: ViewRecipe, seed: int) -> FeatureCache:
         """Return the group of some views; the number of views does not matter."""
         views = recipe.model_copy(update={"count": 1}).fingerprint
         name = digest([*self._shared, views, seed])[:32]
@@ -116,7 +116,7 @@ class FeatureSource:
         self._waiting: deque[_Request] = deque()
         self._ready: deque[tuple[Any, Features]] = deque()
 
-    def add(self, ticket: Any, image: "ImageRef", *, recipe: "ViewRecipe", seed: int) -> None:
+    def add(self, ticket: Any, image: "ImageRef", *, recipe: ViewRecipe, seed: int) -> None:
         self._waiting.append(_Request(ticket, RenderTask(image, recipe, seed)))
 
     @property
@@ -132,7 +132,7 @@ class FeatureSource:
             return self._ready.popleft()
         return self._encode(*self._renderer.collect())
 
-    def get(self, ticket: Any, image: "ImageRef", *, recipe: "ViewRecipe", seed: int) -> Features:
+    def get(self, ticket: Any, image: "ImageRef", *, recipe: ViewRecipe, seed: int) -> Features:
         """Return the features of one image at once; nothing else may be pending."""
         self.add(ticket, image, recipe=recipe, seed=seed)
         return self.next()[1]
@@ -157,7 +157,7 @@ class FeatureSource:
     def _cache(self, task: RenderTask) -> FeatureCache | None:
         return None if self._caches is None else self._caches.group(task.recipe, task.seed)
 
-    def _encode(self, request: _Request, rendered: Pixels | str) -> tuple[Any, Features]:
+    def _encode(self, request: _Request, rendered: Views | str) -> tuple[Any, Features]:
         ticket, features = request.ticket, request.features
         if isinstance(rendered, str):
             return ticket, replace(features, failure=rendered)
@@ -174,7 +174,7 @@ class FeatureSource:
             self._caches.flush()
 
 
-def encode_views(model: "Clip", pixels: Pixels) -> Array:
+def encode_views(model: "Clip", pixels: Views) -> Array:
     """Encode the (N, 3, S, S) views of one image: (N, D)."""
     views = torch.empty(pixels.shape, dtype=torch.float32)
     views.copy_(torch.from_numpy(pixels))

@@ -27,10 +27,9 @@ from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
 from dtpt.prediction.ood import ood_warning
 from dtpt.prediction.prediction import Prediction
-from dtpt.prediction.rendering import Pixels, render
 from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
-from dtpt.views import ViewRecipe
+from dtpt.views import ViewRecipe, Views, make_views
 
 IMAGES_FOR_LAMBDA = 32  # from which a λ is selected without labels
 
@@ -42,7 +41,7 @@ class Rendered:
     """A decoded image and its views (N, 3, S, S), the original first."""
 
     image: Image.Image
-    pixels: Pixels
+    pixels: Views
 
 
 class Predictor:
@@ -117,7 +116,7 @@ class Predictor:
         progress: Progress | None = None,
     ) -> Rendered:
         """Make the views that some methods use; all of them for None."""
-        pixels = render(
+        pixels = make_views(
             image,
             recipe=self.recipe_for(methods),
             seed=seed,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dtpt.errors import ImageError
 from dtpt.executors.pool import (
@@ -25,48 +24,19 @@ from dtpt.executors.pool import (
     InlineExecutor,
     ProcessExecutor,
 )
+from dtpt.views import ViewRecipe, Views, make_views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from PIL import Image
-
     from dtpt.clip.preprocess import Preprocess
     from dtpt.data.dataset import ImageRef
-    from dtpt.views import ViewRecipe
 
-Pixels = npt.NDArray[np.float32]
 SLOTS_PER_PROCESS = 2  # while the views in one are encoded, the next ones are made in the other
-
-
-def render(
-    image: "Image.Image",
-    *,
-    recipe: "ViewRecipe",
-    seed: int,
-    preprocessing: "Preprocess",
-    out: Pixels | None = None,
-    progress: "Callable[[int, int], None] | None" = None,
-) -> Pixels:
-    """Make the views (N, 3, S, S) of a decoded image; they depend on pixels, recipe and seed."""
-    from dtpt.images import pixel_digest
-    from dtpt.views import make_views
-
-    return make_views(
-        image,
-        recipe=recipe,
-        seed=seed,
-        image_id=pixel_digest(image),
-        preprocessing=preprocessing,
-        out=out,
-        progress=progress,
-    )
 
 
 @dataclass(frozen=True)
 class RenderTask:
     image: "ImageRef"
-    recipe: "ViewRecipe"
+    recipe: ViewRecipe
     seed: int
     slot: int = 0  # of the shared memory
 
@@ -88,7 +58,7 @@ class _Memory:
         os.ftruncate(descriptor, 4 * int(np.prod(shape)))
         return cls(descriptor, shape)
 
-    def array(self) -> Pixels:
+    def array(self) -> Views:
         memory = mmap.mmap(self.descriptor, 4 * int(np.prod(self.shape)))
         return np.frombuffer(memory, dtype=np.float32).reshape(self.shape)
 
@@ -101,12 +71,12 @@ class _RenderFactory:
     def __call__(self, announce: Announce) -> FunctionWorker:
         slots = None if self.memory is None else self.memory.array()
 
-        def run(task: RenderTask) -> Pixels | str | None:
+        def run(task: RenderTask) -> Views | str | None:
             out = None if slots is None else slots[task.slot, : task.recipe.count]
             recipe, seed, setting = task.recipe, task.seed, self.preprocessing
             try:
                 image = task.image.open()
-                pixels = render(image, recipe=recipe, seed=seed, preprocessing=setting, out=out)
+                pixels = make_views(image, recipe=recipe, seed=seed, preprocessing=setting, out=out)
             except ImageError as error:
                 return str(error) or "unreadable"
             return pixels if out is None else None  # shared memory needs no transfer
@@ -126,7 +96,7 @@ class Renderer:
         self._free = list(range(max(processes * SLOTS_PER_PROCESS, 1)))
         self._held: int | None = None
         self._memory: _Memory | None = None
-        self._slots: Pixels | None = None
+        self._slots: Views | None = None
         self._executor: Executor
         if processes == 0:
             self._executor = InlineExecutor(_RenderFactory(preprocessing))
@@ -160,7 +130,7 @@ class Renderer:
             self._free.append(self._held)
             self._held = None
 
-    def collect(self) -> tuple[Any, Pixels | str]:
+    def collect(self) -> tuple[Any, Views | str]:
         """Return a ticket with its views, or with why the image cannot be read.
 
         The views stay valid until `release` or the next call.

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from dtpt.clip.preprocess import Preprocess
+from dtpt.images import pixel_digest
 from dtpt.views.augmix import CHAINS, Mixture, draw_mixture, mix, run_chains
 from dtpt.views.colour import planes_of
 from dtpt.views.crops import cut, draw_crop
@@ -26,8 +27,8 @@ def make_views(
     *,
     recipe: ViewRecipe,
     seed: int,
-    image_id: str,
     preprocessing: Preprocess,
+    image_id: str | None = None,
     out: Views | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Views:
@@ -40,8 +41,8 @@ def make_views(
         image: The decoded RGB image, as `dtpt.images.open_image` returns it.
         recipe: How many views and which augmentations.
         seed: Of the run.
-        image_id: A stable sample id, or the pixel digest.
         preprocessing: Of the model.
+        image_id: A stable id of the image; its pixel digest when not given.
         out: An array of the result's shape to write into and return, kept from image to image: it
             saves making 39 MB of fresh memory each time.
         progress: Called with the number of views that are done and the count, every few views.
@@ -49,10 +50,11 @@ def make_views(
     Example:
         >>> image = Image.new("RGB", (40, 30), (200, 100, 50))
         >>> recipe, setting = ViewRecipe(count=3), Preprocess.openai(32)
-        >>> make_views(image, recipe=recipe, seed=0, image_id="a", preprocessing=setting).shape
+        >>> make_views(image, recipe=recipe, seed=0, preprocessing=setting).shape
         (3, 3, 32, 32)
     """
     size = preprocessing.size
+    image_id = pixel_digest(image) if image_id is None else image_id
     image = image if image.mode == "RGB" else image.convert("RGB")
     shape = (recipe.count, 3, size, size)
     views = np.empty(shape, dtype=np.float32) if out is None else out
