@@ -43,8 +43,7 @@ def make_views(
         seed: Of the run.
         preprocessing: Of the model.
         image_id: A stable id of the image; its pixel digest when not given.
-        out: An array of the result's shape to write into and return, kept from image to image: it
-            saves making 39 MB of fresh memory each time.
+        out: An array of the result's shape to write into and return, instead of a new one.
         progress: Called with the number of views that are done and the count, every few views.
 
     Example:
