@@ -16,11 +16,11 @@ unrounded numbers behind a cell are in its `record`, which CSV and JSON print.
 """
 
 import csv
-import html as html_text
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import KW_ONLY, dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 MINUS = "−"
 WRAPPED_WIDTH = 28  # names and texts wider than this are broken between words in a terminal
 FRAME = 3  # characters that a framed column takes beside its text; without a frame it is 1
-
-Order = Literal["ascending", "descending"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Column:
     _: KW_ONLY
     meaning: str = ""
     is_text: bool = False
-    first_order: Order = "ascending"  # of sorting by a click on the heading
+    is_descending: bool = False  # when first sorted by a click on the heading
     record: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -116,20 +114,13 @@ def text_table(
     key: str = "",
 ) -> Table:
     """Make a table of texts. Columns in which a text begins with a letter are aligned left."""
-    lines = [tuple(row) for row in rows]
+    lines = tuple(Row(first, tuple(map(Cell, others))) for first, *others in rows)
     columns = tuple(
-        Column(head, is_text=any(line[index][:1].isalpha() for line in lines))
-        for index, head in enumerate(heads)
+        Column(head, is_text=any(line.cells[index].text[:1].isalpha() for line in lines))
+        for index, head in enumerate(heads[1:])
     )
-    return Table(
-        title,
-        columns[1:],
-        tuple(Row(line[0], tuple(Cell(text) for text in line[1:])) for line in lines),
-        heading=heads[0],
-        key=key,
-        caption=caption,
-        notes=tuple(notes),
-    )
+    table = Table(title, columns, lines, heading=heads[0], key=key)
+    return replace(table, caption=caption, notes=tuple(notes))
 
 
 def metric_column(metric: "Metric", title: str = "") -> Column:
@@ -137,7 +128,7 @@ def metric_column(metric: "Metric", title: str = "") -> Column:
     return Column(
         title or metric.title,
         meaning=metric.meaning,
-        first_order="descending" if metric.higher_is_better else "ascending",
+        is_descending=bool(metric.higher_is_better),
         record={"column": title or metric.title, "metric": metric.key, "unit": metric.unit},
     )
 
@@ -276,10 +267,9 @@ def latex(table: Table) -> str:
         f"\\begin{{tabular}}{{l{columns}}}",
         "\\toprule",
         _latex_line(map(escape_latex, head)),
-        "\\midrule",
     ]
-    for index, (group, rows) in enumerate(table.grouped().items()):
-        lines += ["\\midrule"] if index else []
+    for group, rows in table.grouped().items():
+        lines.append("\\midrule")
         if group:
             lines.append(f"\\multicolumn{{{len(head)}}}{{l}}{{{escape_latex(group)}}} \\\\")
         lines += [_latex_line([escape_latex(r.title), *map(_latex_cell, r.cells)]) for r in rows]
@@ -312,11 +302,11 @@ def html(table: Table) -> str:
     heads = [_html_head(Column(table.heading)), *map(_html_head, table.columns)]
     bodies = []
     for group, rows in table.grouped().items():
-        span = f'<tr class="group"><th colspan="{len(heads)}">{_escape(group)}</th></tr>'
+        span = f'<tr class="group"><th colspan="{len(heads)}">{escape(group)}</th></tr>'
         bodies.append(f"<tbody>{span if group else ''}{''.join(map(_html_row, rows))}</tbody>")
     foot = "".join(
-        f'<tr><th scope="row">{_escape(first)}</th>'
-        f"{''.join(f'<td>{_escape(text)}</td>' for text in others)}</tr>"
+        f'<tr><th scope="row">{escape(first)}</th>'
+        f"{''.join(f'<td>{escape(text)}</td>' for text in others)}</tr>"
         for first, *others in table.foot
     )
     is_left = not any(column.record for column in table.columns)  # a table of texts
@@ -326,38 +316,34 @@ def html(table: Table) -> str:
     )
 
 
-def _escape(text: str) -> str:
-    return html_text.escape(text)
-
-
 def _html_head(column: Column) -> str:
-    order = f' data-first="{column.first_order}"' if column.first_order != "ascending" else ""
-    meaning = f' title="{_escape(column.meaning)}"' if column.meaning else ""
-    button = f'<button type="button">{_escape(column.title)}</button>'
+    order = ' data-first="descending"' if column.is_descending else ""
+    meaning = f' title="{escape(column.meaning)}"' if column.meaning else ""
+    button = f'<button type="button">{escape(column.title)}</button>'
     return f'<th scope="col"{order}{meaning}>{button}</th>'
 
 
 def _html_row(row: Row) -> str:
     name, bracket, words = row.title.partition(" (")
-    small = f"<small>{_escape(words.removesuffix(')'))}</small>" if bracket else ""
+    small = f"<small>{escape(words.removesuffix(')'))}</small>" if bracket else ""
     own = ' class="own"' if row.is_own else ""
     cells = "".join(map(_html_cell, row.cells))
-    return f'<tr{own}><th scope="row">{_escape(name)}{small}</th>{cells}</tr>\n'
+    return f'<tr{own}><th scope="row">{escape(name)}{small}</th>{cells}</tr>\n'
 
 
 def _html_cell(cell: Cell) -> str:
     if cell.is_missing:
-        return f'<td class="none" data-v="">— {_escape(cell.text)}</td>'
+        return f'<td class="none" data-v="">— {escape(cell.text)}</td>'
     value = f' data-v="{cell.value}"' if cell.value is not None else ""
-    note = f' title="{_escape(cell.note)}"' if cell.note else ""
-    text = f"<b>{_escape(cell.text)}</b>" if cell.bold else _escape(cell.text)
+    note = f' title="{escape(cell.note)}"' if cell.note else ""
+    text = f"<b>{escape(cell.text)}</b>" if cell.bold else escape(cell.text)
     lines = [line for line in (cell.spread, cell.interval, cell.reference) if line]
-    small = "".join(f"<small>{_escape(line)}</small>" for line in lines)
+    small = "".join(f"<small>{escape(line)}</small>" for line in lines)
     if cell.deviation:
         out = ' class="out"' if cell.is_outside else ""
-        small += f"<small{out}>{_escape(cell.deviation)}</small>"
+        small += f"<small{out}>{escape(cell.deviation)}</small>"
     if value:
-        text = f'<span class="n">{text}{_escape(cell.mark)}</span>'
+        text = f'<span class="n">{text}{escape(cell.mark)}</span>'
     return f"<td{value}{note}>{text}{small}</td>"
 
 
@@ -378,16 +364,17 @@ class TerminalTable:
         """Print the parts below each other, then caption and notes."""
         from rich.text import Text
 
-        table, first = self.table, _first_width(self.table)
-        frame = FRAME if self.framed else 1
+        table, frame = self.table, FRAME if self.framed else 1
+        names = [row.title for row in table.rows] + [line[0] for line in table.foot]
+        groups = min(_wrapped_width([row.group for row in table.rows]), WRAPPED_WIDTH)
+        first = max(_wrapped_width(names), groups, len(table.heading))
         for part in _parts(table, options.max_width - first - frame - 1, frame=frame):
             if table.title:
                 yield Text(table.title + " (continued)" * (0 not in part), style="bold")
             yield _rich_table(table, part, first=first, framed=self.framed)
         if table.caption:
             yield Text(table.caption, style="dim")
-        for note in table.notes:
-            yield Text(f"  {note}")
+        yield from (Text(f"  {note}") for note in table.notes)
 
 
 def terminal(table: Table, *, framed: bool = True) -> TerminalTable:
@@ -395,18 +382,13 @@ def terminal(table: Table, *, framed: bool = True) -> TerminalTable:
     return TerminalTable(table, framed)
 
 
-def _first_width(table: Table) -> int:
-    names = [row.title for row in table.rows] + [line[0] for line in table.foot]
-    groups = min(_wrapped_width([row.group for row in table.rows]), WRAPPED_WIDTH)
-    return max(_wrapped_width(names), groups, len(table.heading))
-
-
-def _wrapped_width(texts: Sequence[str]) -> int:
+def _wrapped_width(texts: Iterable[str]) -> int:
     """Return the width of texts that may be broken between words, but not inside one."""
     from rich.cells import cell_len
 
-    words = max((cell_len(word) for text in texts for word in text.split()), default=0)
-    return max(words, min(max(map(cell_len, texts), default=0), WRAPPED_WIDTH))
+    lines = list(texts)
+    words = max((cell_len(word) for line in lines for word in line.split()), default=0)
+    return max(words, min(max(map(cell_len, lines), default=0), WRAPPED_WIDTH))
 
 
 def _parts(table: Table, room: int, *, frame: int) -> Iterator[dict[int, int]]:
@@ -430,10 +412,11 @@ def _column_width(table: Table, index: int) -> int:
     column = table.columns[index]
     cells = [row.cells[index] for row in table.rows if not row.cells[index].is_missing]
     lines = [line for cell in cells for line in _terminal_cell(cell).plain.split("\n")]
-    words = [*column.title.split(), *(line[index + 1] for line in table.foot)]
-    if column.is_text:
-        return max(_wrapped_width(lines), *(cell_len(word) for word in ("", *words)))
-    return max((cell_len(text) for text in (*lines, *words)), default=0)
+    words = ["", *column.title.split(), *(line[index + 1] for line in table.foot)]
+    widest = max(map(cell_len, words))
+    return max(
+        widest, _wrapped_width(lines) if column.is_text else max(map(cell_len, ["", *lines]))
+    )
 
 
 def _rich_table(table: Table, part: Mapping[int, int], *, first: int, framed: bool) -> "RichTable":

@@ -50,12 +50,12 @@ CORRECT = rng.uniform(size=300) < CONFIDENCE
 
 def test_reliability_row_has_a_pair_of_axes_per_method_with_its_bins() -> None:
     panels = [
-        ("TPT", reliability_bins(CONFIDENCE, CORRECT)),
-        ("other", reliability_bins([0.5], [True])),
+        ("TPT", reliability_bins(CONFIDENCE, CORRECT), None),
+        ("other", reliability_bins([0.5], [True]), None),
     ]
     _, pairs = reliability_row(panels)
     assert [upper.get_title() for upper, _ in pairs] == ["TPT", "other"]
-    for (_, bins), (upper, lower) in zip(panels, pairs, strict=True):
+    for (_, bins, _), (upper, lower) in zip(panels, pairs, strict=True):
         solid, hatched = upper.containers
         used = bins.count > 0
         assert [bar.get_height() for bar in solid] == pytest.approx(bins.accuracy[used].tolist())

@@ -10,7 +10,7 @@ from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report import load_runs
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import MEAN, PAPER, Resampling, compare_conditions, mean_facts
-from dtpt.report.paper.numbers import PaperDifference, paper_images
+from dtpt.report.paper.numbers import PaperDifference, PaperNumber, paper_images
 from dtpt.report.tables import (
     difference_tables,
     mean_table,
@@ -139,7 +139,7 @@ def test_numbers_are_beside_the_papers_only_where_all_is_the_papers(tmp_path: Pa
     assert papers(condition) == [None] * 3  # four images, not 1,692
     whole = with_claimed_size(condition, paper_images)
     zero, own, other = papers(whole)
-    assert zero == PaperDifference(44.33, None, pytest.approx(5.67), None, "table4")
+    assert zero == PaperDifference(PaperNumber(44.33, None, "table4"), pytest.approx(5.67), None)
     assert own is not None
     assert other is None  # another λ than the paper's
     assert "paper 44.33, Δ +5.67" in markdown(mean_table(means_of(whole), key="t"))
@@ -157,7 +157,7 @@ def test_means_outside_three_standard_deviations_are_marked(tmp_path: Path) -> N
     )
     whole = with_claimed_size(condition, paper_images)
     first, _ = papers(whole, family="natural-shifts")
-    assert (first.value, first.outside) == (43.35, True)
+    assert (first.printed.value, first.outside) == (43.35, True)
     cell = mean_table(means_of(whole, "natural-shifts"), key="t").rows[0].cells[0]
     assert cell.is_outside
     assert cell.deviation == "Δ +56.65‡"
@@ -174,9 +174,12 @@ def test_the_copied_block_is_shown_as_an_erratum(tmp_path: Path) -> None:
     whole = with_claimed_size(condition, paper_images)
     (single,) = papers(whole, "aurc", "natural-shifts", NATURAL_SHIFTS[0])
     (mean,) = papers(whole, "aurc", "natural-shifts")
-    assert single.erratum
+    assert single.printed.erratum
     assert single.difference is None
-    assert (mean.value, mean.erratum) == (211.24, "")  # the mean of table 2 is sound
+    assert (mean.printed.value, mean.printed.erratum) == (
+        211.24,
+        "",
+    )  # the mean of table 2 is sound
     table = set_table(means_of(whole, "natural-shifts"), "aurc", key="t")
     assert "erratum" in table.rows[0].cells[0].reference
     assert any("rratum" in note for note in table.notes)

@@ -120,12 +120,15 @@ def _report(options: DemoOptions, *, record: "Record | None") -> "WrittenReport"
 
 def _check(options: DemoOptions, folder: Path, *, record: "Record | None") -> None:
     """Compare the run with the recorded one, and record it where --record says so."""
-    from dtpt.report.record import check_record, check_results, demo_methods, make_record
+    from dtpt.report.record import check_record, demo_methods, make_record
+    from dtpt.runs.reading import open_run
+    from dtpt.runs.results import results_of
 
     if not options.full:
-        check = check_results(folder, record) if record is not None else None
-        if check is not None and check.compared:
-            print(check.text)
+        if record is not None:
+            with open_run(folder) as run:
+                check = check_record(results_of(run), record)
+            print(check.text if check.compared else "", end="\n" if check.compared else "")
         return
     made = make_record(folder, methods=demo_methods(), command="dtpt demo --full")
     if record is not None:

@@ -4,6 +4,7 @@ import datetime
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +160,9 @@ def write_report(
         resampling: how differences are decided.
         intervals: whether tables of means have intervals too.
         fitted: temperatures and λ from another run; fitted on these runs when not given.
-        data_root: where the images of mistakes are looked for; `$DTPT_DATA` when not given.
+        data_root: of the images of mistakes; `$DTPT_DATA` when not given.
         title: headline; made from models and sets when empty.
-        note: what the reader must know about the verdict.
+        note: about the verdict.
         record: a run shown beneath this one.
 
     Raises:
@@ -171,16 +172,27 @@ def write_report(
     found = load_analysis(analysis) if analysis is not None else None
     with load_runs(runs) as stored:
         loaded = with_derived_rows(stored, fitted)
-        parts, prompt_tables = _parts(loaded, chosen, intervals=intervals, data_root=data_root)
+        conditions = loaded.conditions
+        means = [
+            [mean_facts(c, f, resampling=chosen, intervals=intervals) for f in c.families]
+            for c in conditions
+        ]
+        several = len(conditions) > 1
+        parts = tuple(
+            _part(own, families, prefix=f"c{index}-" if several else "", data_root=data_root)
+            for index, (own, families) in enumerate(
+                zip(means, compare_conditions(conditions, chosen), strict=True), start=1
+            )
+        )
     options = {"analysis": found and "ANALYSIS-FILE", "intervals": intervals}
     again = report_command(
         loaded, folder, resampling=chosen, options={**options, "data_root": data_root}
     )
     report = Report(
-        title=title or _title(loaded.conditions),
+        title=title or _title(conditions),
         loaded=loaded,
         parts=parts,
-        prompt_tables=prompt_tables,
+        prompt_tables=tuple(_prompt_tables([family for own in means for family in own])),
         extra=tuple(extra),
         analysis=found,
         analysis_figures=tuple(analysis_figures(found)) if found else (),
@@ -188,8 +200,14 @@ def write_report(
         note=note,
         record=record,
     )
-    paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
-    return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
+    texts = {folder / name: text for name, text in _files(report).items()}
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
+    return WrittenReport(folder / "index.html", folder / "card.md", tuple(texts), report)
 
 
 def report_command(
@@ -217,38 +235,11 @@ def _files(report: Report) -> dict[str, str]:
     }
 
 
-def _save(path: Path, text: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
-    return path
-
-
 def _title(conditions: Sequence[Condition]) -> str:
     models = list(dict.fromkeys(condition.model for condition in conditions))
     sets = list(dict.fromkeys(name for condition in conditions for name in condition.datasets))
     what = f"{len(sets)} data sets" if len(sets) > 1 else sets[0]
     return f"{', '.join(models)} on {what}"
-
-
-def _parts(
-    loaded: Loaded, resampling: Resampling, *, intervals: bool, data_root: Path | None
-) -> tuple[tuple[ConditionReport, ...], Tables]:
-    """Return a part per condition, and the tables of prompts across conditions."""
-    conditions = loaded.conditions
-    means = [
-        [mean_facts(c, f, resampling=resampling, intervals=intervals) for f in c.families]
-        for c in conditions
-    ]
-    compared = compare_conditions(conditions, resampling)
-    several = len(conditions) > 1
-    parts = tuple(
-        _part(own, families, prefix=f"c{index}-" if several else "", data_root=data_root)
-        for index, (own, families) in enumerate(zip(means, compared, strict=True), start=1)
-    )
-    return parts, tuple(_prompt_tables([one for own in means for one in own]))
 
 
 def _part(
@@ -259,48 +250,45 @@ def _part(
     data_root: Path | None,
 ) -> ConditionReport:
     condition = means[0].condition
-    title = condition.title if prefix else ""
     keys = {f"{prefix}pooled-{n}": facts for n, facts in enumerate(families, start=1)}
-    tables = tuple(mean_table(own, key=f"{prefix}{own.family}") for own in means)
-    figures = [figure for own in means for figure in pareto_overview(own, prefix=prefix)]
+    tables = tuple(mean_table(family, key=f"{prefix}{family.family}") for family in means)
+    figures = [figure for family in means for figure in pareto_overview(family, prefix=prefix)]
     figures += dataset_figures(condition, prefix=prefix)
     coverage = coverage_report(condition, prefix=prefix)
-    overview = [
-        pooled_reliability(condition, f, key=f"{key}-reliability") for key, f in keys.items()
-    ]
+    pooled = (pooled_reliability(condition, f, key=f"{k}-reliability") for k, f in keys.items())
+    titled = partial(_titled, title=f" ({condition.title})" if prefix else "")
     return ConditionReport(
         condition=condition,
         paragraphs=verdict_paragraphs(condition, families),
-        reliability=_titled(overview, title),
+        reliability=titled(pooled),
         pooled=tuple(pooled_table(facts, key=key) for key, facts in keys.items()),
         differences=tuple(t for key, f in keys.items() for t in difference_tables(f, prefix=key)),
         means=tables,
         sets=tuple(
             (
-                family_title(own.family),
-                tuple(set_table(own, m, key=f"{prefix}{own.family}-{m}") for m in PAPER),
+                family_title(family.family),
+                tuple(set_table(family, m, key=f"{prefix}{family.family}-{m}") for m in PAPER),
             )
-            for own in means
-            if len(own.sets) > 1
+            for family in means
+            if len(family.sets) > 1
         ),
-        figures=_titled(figures, title),
-        coverage=replace(coverage, figures=_titled(coverage.figures, title)),
+        figures=titled(figures),
+        coverage=replace(coverage, figures=titled(coverage.figures)),
         mistakes=worst_mistakes(condition, data_root=data_root),
         mistakes_of=mistakes_title(condition),
         rows=tuple(
-            (f"{table.title}: {v.title}", condition.row_command(own.sets, v))
-            for table, own in zip(tables, means, strict=True)
-            for v in own.variants
+            (f"{table.title}: {v.title}", condition.row_command(family.sets, v))
+            for table, family in zip(tables, means, strict=True)
+            for v in family.variants
             if not v.derived
         ),
     )
 
 
 def _titled(figures: Iterable[CaptionedFigure], title: str) -> Figures:
-    """Add the title of their condition to figures, where there are several conditions."""
-    more = f" ({title})" if title else ""
+    """Add the title of their condition to figures and topics."""
     return tuple(
-        replace(figure, title=figure.title + more, topic=figure.topic and figure.topic + more)
+        replace(figure, title=figure.title + title, topic=figure.topic and figure.topic + title)
         for figure in figures
     )
 
@@ -308,9 +296,9 @@ def _titled(figures: Iterable[CaptionedFigure], title: str) -> Figures:
 def _prompt_tables(means: Sequence[MeanFacts]) -> Iterator[Table]:
     """Yield a table for each family that was run with several prompts and is otherwise alike."""
     alike: dict[tuple[str, ...], list[MeanFacts]] = {}
-    for own in means:
-        key = (own.family, own.condition.fingerprint[:8], *own.condition.unusual)
-        alike.setdefault(key, []).append(own)
+    for family in means:
+        key = (family.family, family.condition.fingerprint[:8], *family.condition.unusual)
+        alike.setdefault(key, []).append(family)
     for key, group in alike.items():
         table = prompt_table(group, key=safe_name("-".join(("prompts", *key))))
         if table is not None:

@@ -36,6 +36,19 @@ class CheckedCell:
     lac: HeldOut
     aps: HeldOut
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns `HEADS`."""
+        return (
+            self.variant.title,
+            f"{100 * self.lac.coverage:.1f}",
+            f"{self.lac.mean_size:.1f}",
+            f"{100 * self.aps.coverage:.1f}",
+            f"{self.aps.mean_size:.1f}",
+            f"{100 * self.lac.acceptance:.1f}",
+            f"{100 * self.lac.error:.1f}" if self.lac.accepted.any() else "—",
+        )
+
 
 @dataclass(frozen=True)
 class CoverageReport:
@@ -55,38 +68,47 @@ def coverage_report(condition: Condition, *, prefix: str = "") -> CoverageReport
         if not own:
             continue
         pooled = _pooled(own)
-        rows = [(cell.variant.title, *_numbers(cell)) for cell in pooled]
         count = len({cell.dataset for cell in own})
-        sets_text = f"{count} data set{'s' if count > 1 else ''}"
-        targets = {name: 100 * value for name, value in TARGETS.model_dump().items()}
-        words = caption("tables", "coverage", **targets, sets=sets_text)
+        percent = {name: 100 * value for name, value in TARGETS.model_dump().items()}
+        words = caption("tables", "coverage", **percent, sets=count)
+        rows = [cell.texts for cell in pooled]
         tables.append(text_table(f"{title}: coverage check", HEADS, rows=rows, caption=words))
-        figures.append(_figure(pooled, title, key=f"{prefix}coverage-{family}"))
         if len(names) > 1:
-            rows = [(set_title(c.dataset), c.variant.title, *_numbers(c)) for c in own]
+            rows = [(set_title(cell.dataset), *cell.texts) for cell in own]
             heads = ("Data set", *HEADS)
             sets.append(text_table(f"{title}: coverage check by data set", heads, rows=rows))
+        shown = pooled[:MOST_CURVES]
+        curves = [(cell.variant.look, cell.variant.title, cell.lac) for cell in shown]
+        figures.append(
+            captioned(
+                "selective-risk",
+                selective_risk_figure(curves, error=TARGETS.error)[0],
+                key=f"{prefix}coverage-{family}",
+                words=[f"{c.variant.title} accepts {100 * c.lac.acceptance:.1f} %" for c in shown],
+                family=title,
+                error=percent["error"],
+            )
+        )
     return CoverageReport(tuple(tables), tuple(sets), tuple(figures))
 
 
-def checked_cells(condition: Condition) -> tuple[CheckedCell, ...]:
+def checked_cells(condition: Condition) -> list[CheckedCell]:
     """Check every shown method on every set.
 
     Left out are rows without probabilities, and sets of which half is too small to fit on.
     """
-    found = []
+    cells = []
     for name in condition.datasets:
         for variant in shown_variants(condition, name):
             key = (name, variant, condition.seeds[0])
             logs, rows = condition.log_probabilities(key), condition.cells[key].records
             if logs is not None:
+                labels, predictions = rows["label"], rows["prediction"]
                 with contextlib.suppress(CalibrationError):
-                    own = LabelledPredictions.of(
-                        logs, rows["label"], predictions=rows["prediction"]
-                    )
-                    lac, aps = cross_fit(own, rows["sample"].tolist(), targets=TARGETS)
-                    found.append(CheckedCell(name, variant, lac, aps))
-    return tuple(found)
+                    labelled = LabelledPredictions.of(logs, labels, predictions=predictions)
+                    lac, aps = cross_fit(labelled, rows["sample"].tolist(), targets=TARGETS)
+                    cells.append(CheckedCell(name, variant, lac, aps))
+    return cells
 
 
 def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
@@ -94,36 +116,14 @@ def _pooled(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
     groups: dict[str, list[CheckedCell]] = {}
     for cell in cells:
         groups.setdefault(cell.variant.method, []).append(cell)
-    most = max(len(group) for group in groups.values())
-    pooled = []
-    for group in groups.values():
-        if len(group) == most:  # the same sets for every row
-            lac, aps = (concatenate([getattr(c, kind) for c in group]) for kind in ("lac", "aps"))
-            pooled.append(CheckedCell("", group[0].variant, lac, aps))
-    return pooled
-
-
-def _numbers(cell: CheckedCell) -> tuple[str, ...]:
-    error = f"{100 * cell.lac.error:.1f}" if cell.lac.accepted.any() else "—"
-    return (
-        f"{100 * cell.lac.coverage:.1f}",
-        f"{cell.lac.mean_size:.1f}",
-        f"{100 * cell.aps.coverage:.1f}",
-        f"{cell.aps.mean_size:.1f}",
-        f"{100 * cell.lac.acceptance:.1f}",
-        error,
-    )
-
-
-def _figure(cells: Sequence[CheckedCell], family: str, *, key: str) -> CaptionedFigure:
-    shown = cells[:MOST_CURVES]
-    curves = [(cell.variant.look, cell.variant.title, cell.lac) for cell in shown]
-    words = (f"{cell.variant.title} accepts {100 * cell.lac.acceptance:.1f} %" for cell in shown)
-    return captioned(
-        "selective-risk",
-        selective_risk_figure(curves, error=TARGETS.error)[0],
-        key=key,
-        alternative=f"At the threshold: {'; '.join(words)}.",
-        family=family,
-        error=100 * TARGETS.error,
-    )
+    most = max(map(len, groups.values()))  # the same sets for every row
+    return [
+        CheckedCell(
+            "",
+            group[0].variant,
+            concatenate([cell.lac for cell in group]),
+            concatenate([cell.aps for cell in group]),
+        )
+        for group in groups.values()
+        if len(group) == most
+    ]

@@ -19,7 +19,6 @@ from dtpt.metrics import fit_shared_temperature, tempered
 from dtpt.report.load import (
     CellRows,
     Condition,
-    Key,
     LeaveOneOut,
     Loaded,
     LogProbabilities,
@@ -47,32 +46,23 @@ def with_derived_rows(loaded: Loaded, fitted: LeaveOneOut | None = None) -> Load
 def _derive(condition: Condition, fitted: LeaveOneOut | None) -> Condition:
     cells = dict(condition.cells)
     temperatures: dict[str, float] = {}
-    lambdas: dict[str, Mapping[str, float]] = {}
+    lambdas: dict[str, dict[str, float]] = {}
     for family in condition.families:
         sets = condition.sets_of(family)
         tpt = {name: _labelled_tpt(condition, name) for name in sets}
-        own = fitted or LeaveOneOut(_temperatures(tpt), _lambdas(condition, sets))
+        known = fitted or LeaveOneOut(_temperatures(tpt), _lambdas(condition, sets))
         for name in sets:
-            if name in own.lambdas:
-                lambdas[name] = own.lambdas[name]
-                cells |= _chosen_cells(condition, name, lambdas=own.lambdas[name])
-            if name in own.temperatures and tpt[name]:
-                temperatures[name] = own.temperatures[name]
+            for method, lambda_ in known.lambdas.get(name, {}).items():
+                lambdas.setdefault(name, {})[method] = lambda_
+                finished = condition.finished(name, Variant(method, lambda_))
+                for seed, rows in zip(condition.seeds, finished, strict=False):
+                    cells[name, Variant(method, derived="chosen"), seed] = rows
+            if name in known.temperatures and tpt[name]:
+                temperatures[name] = known.temperatures[name]
                 for seed, (numbers, _) in zip(condition.seeds, tpt[name], strict=True):
                     rows = condition.cells[name, TPT, seed]
                     cells[name, TEMPERED, seed] = _tempered(rows, numbers, at=temperatures[name])
     return replace(condition, cells=cells, fitted=LeaveOneOut(temperatures, lambdas))
-
-
-def _chosen_cells(
-    condition: Condition, name: str, *, lambdas: Mapping[str, float]
-) -> dict[Key, CellRows]:
-    return {
-        (name, Variant(method, derived="chosen"), seed): rows
-        for method, lambda_ in lambdas.items()
-        if (found := condition.finished(name, Variant(method, lambda_)))
-        for seed, rows in zip(condition.seeds, found, strict=True)
-    }
 
 
 def _tempered(cell: CellRows, numbers: LogProbabilities, *, at: float) -> CellRows:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from dtpt.data import Sample, load_dataset
 from dtpt.errors import DtptError
 from dtpt.methods import method_title
 from dtpt.report.derived import chosen_variant
-from dtpt.report.load import CellRows, Condition, Variant
+from dtpt.report.load import Condition, Variant
 
 SIDE = 264  # pixels of the longer side: twice the size on the page, for sharp screens
 SHOWN = 12
@@ -28,7 +27,6 @@ class Mistake:
     confidence: float
     untuned: str  # prediction of the untuned prompt
     untuned_confidence: float
-    lambda_: float | None = None
     image: str = ""  # `data:` URI; empty when it cannot be opened
 
 
@@ -52,56 +50,36 @@ def mistakes_title(condition: Condition) -> str:
 
 def worst_mistakes(condition: Condition, *, data_root: Path | None = None) -> tuple[Mistake, ...]:
     """Return the most confident mistakes of a condition's shown method under its first seed."""
-    classes: dict[str, tuple[str, ...]] = {}
-    for source in condition.sources:
-        classes |= source.classes
-    found: list[Mistake] = []
+    classes = {n: names for source in condition.sources for n, names in source.classes.items()}
+    mistakes: list[Mistake] = []
     for name, variant in mistaken_variants(condition).items():
         cell = condition.cells.get((name, variant, condition.seeds[0]))
         if cell is not None:
-            found += _of_cell(name, variant, cell=cell, classes=classes[name])
-    ranked = sorted(found, key=lambda m: (-m.confidence, m.dataset, m.sample))[:SHOWN]
-    return _with_images(ranked, condition, data_root=data_root)
+            wrong = cell.records[~cell.records["correct"]]
+            worst = wrong[np.argsort(-wrong["confidence"], kind="stable")[:SHOWN]]
+            mistakes += [_mistake(name, row, classes[name]) for row in worst]
+    worst_first = sorted(mistakes, key=lambda m: (-m.confidence, m.dataset, m.sample))[:SHOWN]
+    samples = {
+        name: _samples(condition, name, data_root=data_root)
+        for name in {mistake.dataset for mistake in worst_first}
+    }
+    return tuple(replace(m, image=_image(samples[m.dataset].get(m.sample))) for m in worst_first)
 
 
-def _of_cell(
-    dataset: str, variant: Variant, *, cell: CellRows, classes: Sequence[str]
-) -> list[Mistake]:
-    wrong = cell.records[~cell.records["correct"]]
-    worst = wrong[np.argsort(-wrong["confidence"], kind="stable")[:SHOWN]]
-    return [
-        Mistake(
-            dataset,
-            str(row["sample"]),
-            _class_name(classes, int(row["label"])),
-            _class_name(classes, int(row["prediction"])),
-            float(row["confidence"]),
-            _class_name(classes, int(row["zero_shot_prediction"])),
-            max(float(row["zero_shot_confidence"]), 0.0),
-            variant.lambda_,
-        )
-        for row in worst
-    ]
-
-
-def _class_name(names: Sequence[str], index: int) -> str:
-    if index < 0:  # not stored
-        return ""
-    return names[index] if index < len(names) else f"class {index}"
-
-
-def _with_images(
-    mistakes: Sequence[Mistake], condition: Condition, *, data_root: Path | None
-) -> tuple[Mistake, ...]:
-    samples: dict[str, dict[str, Sample]] = {}
-    found = []
-    for mistake in mistakes:
-        name = mistake.dataset
-        if name not in samples:
-            samples[name] = _samples(condition, name, data_root=data_root)
-        sample = samples[name].get(mistake.sample)
-        found.append(replace(mistake, image=_image(sample) if sample else ""))
-    return tuple(found)
+def _mistake(dataset: str, row: np.void, classes: Sequence[str]) -> Mistake:
+    truth, predicted, untuned = (
+        classes[row[name]] if 0 <= row[name] < len(classes) else ""  # below 0: not stored
+        for name in ("label", "prediction", "zero_shot_prediction")
+    )
+    return Mistake(
+        dataset,
+        str(row["sample"]),
+        truth,
+        predicted,
+        float(row["confidence"]),
+        untuned,
+        max(float(row["zero_shot_confidence"]), 0.0),
+    )
 
 
 def _samples(condition: Condition, name: str, *, data_root: Path | None) -> dict[str, Sample]:
@@ -114,15 +92,14 @@ def _samples(condition: Condition, name: str, *, data_root: Path | None) -> dict
     return {sample.id: sample for sample in data.samples}
 
 
-def _image(sample: Sample) -> str:
+def _image(sample: Sample | None) -> str:
+    """Return a small JPEG as `data:` URI; nothing where there is no image to open."""
     try:
-        return data_uri(sample.image.open())
+        small = sample.image.open().convert("RGB") if sample else None
     except DtptError:
+        small = None
+    if small is None:
         return ""
-
-
-def data_uri(image: Image.Image) -> str:
-    small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))
     stream = io.BytesIO()
     small.save(stream, format="JPEG", quality=82)

@@ -8,7 +8,7 @@ package brings one, `demo.json`; it is made by
 or, from a run that exists, with `--from RUN` in addition.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +25,6 @@ from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
 from dtpt.report.load import LeaveOneOut, load_runs
 from dtpt.report.tables import pooled_table
 from dtpt.report.words import Paragraph, family_paragraph
-from dtpt.runs.reading import open_run
 from dtpt.runs.results import Results, results_of
 from dtpt.tables import Table
 
@@ -135,11 +134,8 @@ def read_record(path: Path) -> Record:
 
 
 def load_record(model: str) -> Record | None:
-    """Return the packaged record; None for another model, or where there is none."""
-    found = files("dtpt.report") / PACKAGED
-    if not found.is_file():
-        return None
-    record = Record.model_validate_json(found.read_bytes())
+    """Return the packaged record; None for another model."""
+    record = Record.model_validate_json((files("dtpt.report") / PACKAGED).read_bytes())
     return record if record.model == model else None
 
 
@@ -162,24 +158,25 @@ class RecordCheck:
         return f"Compared with the record: {self.compared:,} numbers, {kind}; {outcome}"
 
 
-def check_record(new: Record, record: Record) -> RecordCheck:
-    """Compare a new run with a record, as far as they have data sets and methods in common.
+def check_record(new: Record | Results, record: Record) -> RecordCheck:
+    """Compare a run with a record, as far as they have data sets and methods in common.
 
     On the same kind of machine every value must be equal. On another, the pooled values of families
     with the same sets must be within the metrics' tolerances: the last bits decide the prediction
     of a few images in a thousand.
     """
-    same = _kind(new.results) == _kind(record.results)
-    sets = _set_values(new.results, record.results) if same else ()
-    return _checked([*_family_values(new, record), *sets], same_kind=same)
-
-
-def check_results(run: Path, record: Record) -> RecordCheck:
-    """Compare the data sets of a run with a record, bit by bit; nothing on another machine."""
-    with open_run(run) as stored:
-        results = results_of(stored)
+    results, pairs = (
+        (new.results, _family_values(new, record)) if isinstance(new, Record) else (new, [])
+    )
     same = _kind(results) == _kind(record.results)
-    return _checked(_set_values(results, record.results) if same else (), same_kind=same)
+    if same:
+        pairs += _set_values(results, record.results)
+    deviations = [
+        f"{where}, {metric}: {METRICS[metric].text(ours)}, recorded {METRICS[metric].text(theirs)}."
+        for where, metric, ours, theirs in pairs
+        if abs(ours - theirs) > (0.0 if same else METRICS[metric].tolerance)
+    ]
+    return RecordCheck(same, len(pairs), tuple(deviations))
 
 
 def _kind(results: Results) -> tuple[object, ...]:
@@ -188,40 +185,32 @@ def _kind(results: Results) -> tuple[object, ...]:
     return machines, spec.model.fingerprint, spec.tuning, spec.seeds, spec.template
 
 
-def _checked(pairs: Iterable[Pair], *, same_kind: bool) -> RecordCheck:
-    compared, deviations = 0, []
-    for where, metric, own, recorded in pairs:
-        compared += 1
-        if abs(own - recorded) > (0.0 if same_kind else METRICS[metric].tolerance):
-            text = METRICS[metric].text
-            deviations.append(f"{where}, {metric}: {text(own)}, recorded {text(recorded)}.")
-    return RecordCheck(same_kind, compared, tuple(deviations))
-
-
-def _set_values(new: Results, record: Results) -> Iterator[Pair]:
-    """Yield the means of each data set, method and metric that both have."""
+def _set_values(new: Results, record: Results) -> list[Pair]:
+    """Return the means of each data set, method and metric that both have."""
+    pairs = []
     for name, methods in new.results.items():
         entry, known = new.configs[name], record.configs.get(name)
         parts = ("fingerprint", "samples", "views")
         if known is None or any(getattr(entry, part) != getattr(known, part) for part in parts):
             continue
-        for label, found in methods.items():
-            other = record.results[name].get(label)
-            recorded = (other.mean or {}) if other else {}
-            for metric, value in (found.mean or {}).items():
-                if metric in recorded:
-                    yield f"{name}, {label}", metric, value, recorded[metric]
+        for label in methods.keys() & record.results[name].keys():
+            ours, theirs = (of[name][label].mean or {} for of in (new.results, record.results))
+            keys = [metric for metric in ours if metric in theirs]
+            pairs += [(f"{name}, {label}", key, ours[key], theirs[key]) for key in keys]
+    return pairs
 
 
-def _family_values(new: Record, record: Record) -> Iterator[Pair]:
-    """Yield the pooled values of the families with the same sets."""
+def _family_values(new: Record, record: Record) -> list[Pair]:
+    """Return the pooled values of the families with the same sets."""
     known = {(facts.sets, facts.images): facts.values for facts in record.families}
+    pairs = []
     for facts in new.families:
         for label, metrics in known.get((facts.sets, facts.images), {}).items():
             for metric, number in metrics.items():
-                own = facts.values.get(label, {}).get(metric)
-                if own is not None and own.value is not None and number.value is not None:
-                    yield f"{facts.title}, {label}", metric, own.value, number.value
+                ours = facts.values.get(label, {}).get(metric)
+                if ours is not None and ours.value is not None and number.value is not None:
+                    pairs.append((f"{facts.title}, {label}", metric, ours.value, number.value))
+    return pairs
 
 
 def demo_plan(record: Record | None, *, full: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -124,7 +124,7 @@ def _mean_notes(lines: Sequence[Line], means: MeanFacts) -> list[str]:
     notes += [f"{v.title}: {first.missing}." for v, (first, *_) in lines if first.missing]
     if any(number.low is not None for number in numbers):
         notes.append(caption("tables", "intervals"))
-    errata = {number.paper.erratum for number in numbers if number.paper and number.paper.erratum}
+    errata = {n.paper.printed.erratum for n in numbers if n.paper and n.paper.printed.erratum}
     notes += [f"Erratum of the paper, not a target: {text}" for text in sorted(errata)]
     condition = means.condition
     partial = [name for name in means.sets if condition.datasets[name].is_partial]
@@ -259,8 +259,9 @@ def _spread_text(number: Number, metric: Metric) -> str:
 
 
 def _reference(paper: PaperDifference) -> str:
-    std = "" if paper.std is None else f" ±{paper.std:.2f}"
-    return f"paper {paper.value:.2f}" + (" (erratum)" if paper.erratum else std)
+    printed = paper.printed
+    std = "" if printed.std is None else f" ±{printed.std:.2f}"
+    return f"paper {printed.value:.2f}" + (" (erratum)" if printed.erratum else std)
 
 
 def _deviation(paper: PaperDifference) -> str:
@@ -287,11 +288,11 @@ def _record(number: Number, metric: Metric) -> dict[str, object]:
         "significant": number.significant,
         "missing": number.missing,
         "note": number.note,
-        "paper_value": paper.value if paper else None,
-        "paper_std": paper.std if paper else None,
+        "paper_value": paper.printed.value if paper else None,
+        "paper_std": paper.printed.std if paper else None,
         "difference": paper.difference if paper else None,
         "outside_3_std": paper.outside if paper else None,
-        "paper_erratum": bool(paper.erratum) if paper else None,
+        "paper_erratum": bool(paper.printed.erratum) if paper else None,
     }
 
 

@@ -41,15 +41,18 @@ def captioned(
     figure: Figure,
     *,
     key: str,
-    alternative: str,
+    words: Sequence[str],
     panels: Sequence[Figure] = (),
     topic: str = "",
     **facts: object,
 ) -> CaptionedFigure:
-    """Return a figure as SVG, with the title and caption of its kind in `texts/captions.toml`."""
-    title, words = caption(kind, "title", **facts), caption(kind, "caption", **facts)
+    """Return a figure as SVG, with the title and caption of its kind in `texts/captions.toml`.
+
+    `words` are those of the text alternative.
+    """
+    title, text = (caption(kind, name, **facts) for name in ("title", "caption"))
     parts = tuple(svg_text(panel) for panel in panels)
-    return CaptionedFigure(key, title, words, alternative, svg_text(figure), parts, topic)
+    return CaptionedFigure(key, title, text, f"{'; '.join(words)}.", svg_text(figure), parts, topic)
 
 
 def svg_text(figure: Figure) -> str:

@@ -203,9 +203,9 @@ def analysis_figures(analysis: Analysis) -> Iterator[CaptionedFigure]:
     """Yield the figures of an analysis file; those of further data sets are folded."""
     scatter = analysis.dispersion
     if scatter.points:
-        words = f"{len(scatter.points)} points; Pearson correlation {scatter.pearson}."
+        words = [f"{len(scatter.points)} points", f"Pearson correlation {scatter.pearson}"]
         figure, _ = dispersion_figure(scatter)
-        yield captioned("dispersion", figure, key="analysis-dispersion", alternative=words)
+        yield captioned("dispersion", figure, key="analysis-dispersion", words=words)
     for index, entry in enumerate(analysis.datasets):
         yield from _of_set(entry, f"analysis-{index}", is_folded=index > 0)
 
@@ -213,30 +213,23 @@ def analysis_figures(analysis: Analysis) -> Iterator[CaptionedFigure]:
 def _of_set(entry: DatasetAnalysis, key: str, *, is_folded: bool) -> Iterator[CaptionedFigure]:
     name = set_title(entry.dataset)
     made = partial(captioned, dataset=name, topic=name if is_folded else "")
-    text, image = entry.text.dominant, entry.image.dominant
-    words = (
-        f"Text-dominant dimension {text.index} with mean {text.mean:.3f}; image-dominant dimension "
-        f"{image.index} with mean {image.mean:.3f}."
-    )
+    dominant = {"text": entry.text.dominant, "image": entry.image.dominant}
+    words = [f"{k}-dominant dimension {d.index}, mean {d.mean:.3f}" for k, d in dominant.items()]
     figure, _ = dimension_profile(entry.text, entry.image)
-    yield made("profile", figure, key=f"{key}-profile", alternative=words)
+    yield made("profile", figure, key=f"{key}-profile", words=words)
     for chart in entry.sensitivity:
-        top = ", ".join(f"{dimension}: {value:.3g}" for dimension, value in chart.top)
-        words = f"Largest sensitivities in nats: {top}."
-        bars, _ = sensitivity_bars(chart, text=text.index, image=image.index)
-        yield made("sensitivity", bars, key=f"{key}-sensitivity-{chart.masked}", alternative=words)
+        words = [f"dimension {dimension}: {value:.3g} nats" for dimension, value in chart.top]
+        bars, _ = sensitivity_bars(chart, **{k: d.index for k, d in dominant.items()})
+        yield made("sensitivity", bars, key=f"{key}-sensitivity-{chart.masked}", words=words)
     if moving := _moving(entry.geometry):
-        words = _movement_words(moving)
+        words = [_movement_words(method) for method in moving]
         split, _ = movement_split(entry.geometry)
-        yield made("movement", split, key=f"{key}-movement", alternative=words)
+        yield made("movement", split, key=f"{key}-movement", words=words)
         drawing, _ = movement_drawing(entry.geometry)
-        yield made("drawing", drawing, key=f"{key}-drawing", alternative=words)
+        yield made("drawing", drawing, key=f"{key}-drawing", words=words)
 
 
-def _movement_words(methods: Sequence[MethodGeometry]) -> str:
-    texts = []
-    for method in methods:
-        fractions = ((name, getattr(method.every_class, f"{name}_fraction")) for name, *_ in _PARTS)
-        words = ", ".join(f"{name} {100 * value:.1f} %" for name, value in fractions)
-        texts.append(f"{method_title(method.label)}: {words}")
-    return f"{'; '.join(texts)}."
+def _movement_words(method: MethodGeometry) -> str:
+    fractions = ((name, getattr(method.every_class, f"{name}_fraction")) for name, *_ in _PARTS)
+    words = ", ".join(f"{name} {100 * value:.1f} %" for name, value in fractions)
+    return f"{method_title(method.label)}: {words}"

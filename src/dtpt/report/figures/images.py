@@ -73,8 +73,11 @@ def mosaic_figure(model: "Clip", dataset: Dataset, *, views: int, seed: int) -> 
         "views",
         view_mosaic(_as_bytes(rendered.pixels, model), entropies, kept=kept)[0],
         key="views",
-        alternative=f"{views} views of a {truth}; entropies from {min(entropies):.2f} to "
-        f"{max(entropies):.2f} nats; kept are views {', '.join(map(str, sorted(kept)))}.",
+        words=(
+            f"{views} views of a {truth}",
+            f"entropies from {min(entropies):.2f} to {max(entropies):.2f} nats",
+            f"kept are views {', '.join(map(str, sorted(kept)))}",
+        ),
         views=views,
         others=views - 1,
         truth=truth,

@@ -14,9 +14,11 @@ from dtpt.data import family_title
 from dtpt.methods import lambda_text, method_title
 from dtpt.metrics import (
     CalibratedBand,
+    Predictions,
     ReliabilityBins,
     RiskCoverageCurve,
     calibrated_band,
+    ece,
     reliability_bins,
     risk_coverage_curve,
 )
@@ -49,13 +51,13 @@ HALVES = ([0, 0.5, 1], ["0", "0.5", "1"])  # ticks
 
 AxesPair = tuple[Axes, Axes]
 FloatArray = npt.NDArray[np.float64]
+Panel = tuple[str, ReliabilityBins, CalibratedBand | None]
+"""Heading, bins, and where the accuracy of a perfectly calibrated model would lie."""
 Shift = tuple[str, FloatArray, FloatArray, npt.NDArray[np.bool_]]
 """Heading, confidence before and after tuning, whether the prediction after is right."""
+Cells = Mapping[Variant, CellRows]
 TradeOff = tuple[LookKey, float, float]
 """Method and λ, accuracy, ECE."""
-Cells = Mapping[Variant, CellRows]
-Facts = Mapping[str, Any]
-"""Data set, size and topic: what the figures of one set share."""
 
 
 def reliability_diagram(
@@ -72,22 +74,17 @@ def reliability_diagram(
         >>> len(axes)
         2
     """
-    bands = [] if band is None else [band]
-    figure, (pair,) = reliability_row([(title, bins)], bands=bands, size=(3.9, 5.0))
+    figure, (pair,) = reliability_row([(title, bins, band)], size=(3.9, 5.0))
     pair[1].set_ylabel(f"fraction of {int(bins.count.sum()):,}")
     add_legend(pair[1])
     return figure, pair
 
 
 def reliability_row(
-    panels: Sequence[tuple[str, ReliabilityBins]],
-    *,
-    bands: Sequence[CalibratedBand] = (),
-    size: tuple[float, float] = (2.05, 3.6),
+    panels: Sequence[Panel], *, size: tuple[float, float] = (2.05, 3.6)
 ) -> tuple[Figure, list[AxesPair]]:
     """Draw the diagrams of several methods side by side on common axes, each under its heading."""
-    width, height = size
-    figure = new_figure(max(width * len(panels) + 0.3, 2.6), height)
+    figure = new_figure(max(size[0] * len(panels) + 0.3, 2.6), size[1])
     grid = figure.subplots(
         2,
         len(panels),
@@ -98,14 +95,14 @@ def reliability_row(
         gridspec_kw={"wspace": 0.1, "hspace": 0.12},
     )
     pairs: list[AxesPair] = list(zip(*grid, strict=True))
-    for (heading, bins), (upper, lower) in zip(panels, pairs, strict=True):
+    for (heading, bins, band), (upper, lower) in zip(panels, pairs, strict=True):
         _draw_accuracy(upper, bins)
         _draw_histogram(lower, bins)
+        if band is not None:
+            _draw_band(upper, bins, band=band)
         upper.set_title(heading)
         tidy(upper)
         tidy(lower)
-    for (_, bins), band, (upper, _) in zip(panels, bands, pairs, strict=False):
-        _draw_band(upper, bins, band=band)
     pairs[0][0].set_ylabel("accuracy")
     pairs[0][1].set_ylabel("fraction")
     add_legend(pairs[0][0], loc="upper left")
@@ -228,18 +225,20 @@ def pareto_overview(means: MeanFacts, *, prefix: str) -> Iterator[CaptionedFigur
     """Yield accuracy against ECE of all methods of a family; nothing for fewer than two."""
     points, words = [], []
     for variant in means.variants:
-        accuracy, ece = (means.numbers[variant, m, MEAN].value for m in ("accuracy", "ece"))
+        accuracy, error = (means.numbers[variant, m, MEAN].value for m in ("accuracy", "ece"))
         # a chosen λ lies among the others
-        if variant.derived != "chosen" and accuracy is not None and ece is not None:
-            points.append((variant.look, accuracy, ece))
-            words.append(f"{variant.title} {100 * accuracy:.1f} % and {100 * ece:.1f} %")
+        if variant.derived != "chosen" and accuracy is not None and error is not None:
+            points.append((variant.look, accuracy, error))
+            words.append(
+                f"{variant.title}: accuracy {100 * accuracy:.1f} %, ECE {100 * error:.1f} %"
+            )
     if len(points) > 1:
         family = family_title(means.family).lower()
         yield captioned(
             "pareto",
             pareto_figure(points, title=caption("pareto", "title", family=family))[0],
             key=f"{prefix}pareto-{means.family}",
-            alternative=f"Accuracy and ECE: {'; '.join(words)}.",
+            words=words,
             family=family,
             size=means.condition.size_text(means.sets),
         )
@@ -248,94 +247,86 @@ def pareto_overview(means: MeanFacts, *, prefix: str) -> Iterator[CaptionedFigur
 def pooled_reliability(
     condition: Condition, facts: FamilyFacts, *, key: str, variants: Sequence[Variant] = ()
 ) -> CaptionedFigure:
-    """Return the reliability of methods on all images of a family, with the calibrated band.
+    """Return the reliability of methods on all images of a family.
 
     Each method is shown once, at most eight, unless `variants` are given.
     """
-    chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
     pooled = pooled_methods(condition, facts.family)
-    panels, bands = [], []
-    for variant in chosen:
-        seed = pooled[variant].seeds[0]
-        title = variant.title.partition(" (λ leave")[0].partition(" (leave")[0]
-        panels.append((title, reliability_bins(seed.confidence, seed.correct)))
-        bands.append(calibrated_band(seed.confidence))
-    alone = [reliability_row([p], bands=[b])[0] for p, b in zip(panels, bands, strict=True)]
-    return captioned(
-        "pooled-reliability",
-        reliability_row(panels, bands=bands)[0],
+    chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
+    return _reliability(
+        {_short(variant.title): pooled[variant].seeds[0] for variant in chosen},
         key=key,
-        alternative="; ".join(_pooled_words(facts, variant) for variant in chosen) + ".",
-        panels=alone,
-        family=facts.title.lower(),
-        size=facts.size,
-        which=", first seed" if facts.seeds > 1 else "",
+        where=facts.title.lower(),
+        size=facts.size + (", first seed" if facts.seeds > 1 else ""),
     )
 
 
-def _pooled_words(facts: FamilyFacts, variant: Variant) -> str:
-    accuracy, gap, ece = (100 * facts.value(variant, m) for m in ("accuracy", "signed_gap", "ece"))
-    return (
-        f"{variant.title}: accuracy {accuracy:.1f} %, confidence {gap:+.1f} points away from it, "
-        f"ECE {ece:.1f} %"
-    )
+def _short(title: str) -> str:
+    """Leave out how λ or temperature were chosen."""
+    return title.partition(" (λ leave")[0].partition(" (leave")[0]
 
 
 def dataset_figures(condition: Condition, *, prefix: str) -> Iterator[CaptionedFigure]:
     """Yield reliability, risk and confidence of every data set; all but a family's first folded."""
     first = {condition.sets_of(family)[0] for family in condition.families}
     for name in condition.datasets:
-        cells = {
-            variant: condition.cells[name, variant, condition.seeds[0]]
-            for variant in shown_variants(condition, name)[:MOST_PANELS]
-        }
-        if cells:
-            title, key = set_title(name), prefix + safe_name(name)
-            size = f"{condition.size_text([name])}, seed {condition.seeds[0]}"
-            facts = {"dataset": title, "size": size, "topic": "" if name in first else title}
-            several = len(condition.stored_variants([name])) > len(cells)
-            yield _reliability(cells, facts, key=f"{key}-reliability", several=several)
-            yield _risk(cells, facts, key=f"{key}-risk")
-            tuned = {v: c for v, c in cells.items() if v.method != "zero-shot" and _has_untuned(c)}
-            if tuned:
-                yield _confidence(tuned, facts, key=f"{key}-confidence")
+        variants = shown_variants(condition, name)[:MOST_PANELS]
+        if not variants:
+            continue
+        title, key = set_title(name), prefix + safe_name(name)
+        size = f"{condition.size_text([name])}, seed {condition.seeds[0]}"
+        facts = {"where": title, "size": size, "topic": "" if name in first else title}
+        cells = {v: condition.cells[name, v, condition.seeds[0]] for v in variants}
+        several = len(condition.stored_variants([name])) > len(cells)
+        choice = caption("reliability", "choice") if several else ""
+        predictions = {variant.title: cell.predictions for variant, cell in cells.items()}
+        yield _reliability(predictions, key=f"{key}-reliability", choice=choice, **facts)
+        yield _risk(cells, key=f"{key}-risk", **facts)
+        tuned = {v: c for v, c in cells.items() if v.method != "zero-shot" and _has_untuned(c)}
+        if tuned:
+            yield _confidence(tuned, key=f"{key}-confidence", **facts)
 
 
 def _has_untuned(cell: CellRows) -> bool:
     return bool((cell.column("zero_shot_confidence") >= 0).all())
 
 
-def _reliability(cells: Cells, facts: Facts, *, key: str, several: bool) -> CaptionedFigure:
-    bins, words = [], []
-    for variant, cell in cells.items():
-        confidence, correct = cell.column("confidence"), cell.column("correct")
-        bins.append((variant.title, reliability_bins(confidence, correct)))
+def _reliability(
+    methods: Mapping[str, Predictions], *, key: str, choice: str = "", topic: str = "", **facts: Any
+) -> CaptionedFigure:
+    """Return the diagrams of methods by title; those that are not folded in panels too."""
+    panels: list[Panel] = []
+    words = []
+    for title, p in methods.items():
+        bins = reliability_bins(p.confidence, p.correct)
+        panels.append((title, bins, calibrated_band(p.confidence)))
         words.append(
-            f"{variant.title}: accuracy {100 * correct.mean():.1f} %, mean confidence "
-            f"{100 * confidence.mean():.1f} %, ECE {100 * cell.metric('ece'):.1f} %"
+            f"{title}: accuracy {100 * p.correct.mean():.1f} %, mean confidence "
+            f"{100 * p.confidence.mean():.1f} %, ECE {100 * ece(p.confidence, p.correct):.1f} %"
         )
     return captioned(
         "reliability",
-        reliability_row(bins)[0],
+        reliability_row(panels)[0],
         key=key,
-        alternative="; ".join(words) + ".",
-        panels=[] if facts["topic"] else [reliability_row([panel])[0] for panel in bins],
-        choice=caption("reliability", "choice") if several else "",
+        words=words,
+        panels=[] if topic else [reliability_row([panel])[0] for panel in panels],
+        topic=topic,
+        choice=choice,
         **facts,
     )
 
 
-def _risk(cells: Cells, facts: Facts, *, key: str) -> CaptionedFigure:
+def _risk(cells: Cells, *, key: str, topic: str, **facts: Any) -> CaptionedFigure:
     curves = [
         (v.look, v.title, risk_coverage_curve(c.column("confidence"), c.column("correct")))
         for v, c in cells.items()
     ]
-    words = "; ".join(f"{text}: AURC {1000 * curve.aurc:.1f}" for _, text, curve in curves)
+    words = [f"{title}: AURC {1000 * curve.aurc:.1f} ×10⁻³" for _, title, curve in curves]
     figure, _ = risk_coverage_figure(curves)
-    return captioned("risk", figure, key=key, alternative=f"{words} (×10³).", **facts)
+    return captioned("risk", figure, key=key, words=words, topic=topic, **facts)
 
 
-def _confidence(cells: Cells, facts: Facts, *, key: str) -> CaptionedFigure:
+def _confidence(cells: Cells, *, key: str, topic: str, **facts: Any) -> CaptionedFigure:
     shifts, words = [], []
     for variant, cell in cells.items():
         before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
@@ -346,8 +337,9 @@ def _confidence(cells: Cells, facts: Facts, *, key: str) -> CaptionedFigure:
         "confidence",
         confidence_shift(shifts)[0],
         key=key,
-        alternative="; ".join(words) + ".",
-        panels=[] if facts["topic"] else [confidence_shift([panel])[0] for panel in shifts],
+        words=words,
+        panels=[] if topic else [confidence_shift([panel])[0] for panel in shifts],
+        topic=topic,
         marks=MARKS,
         **facts,
     )

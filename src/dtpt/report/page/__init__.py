@@ -24,15 +24,6 @@ from dtpt.report.load import Condition, Loaded, set_title
 from dtpt.report.words import template_environment
 from dtpt.tables import Table, escape_markdown, html, markdown, text_table
 
-LIMITS = (
-    "Confidence is only as meaningful as the class list: an image of none of the classes still "
-    "gets a prediction, often a confident one.",
-    "Calibration was measured on these data sets; on other data it may be better or worse.",
-    "The prompt is tuned anew for every image: predictions do not depend on their order, and "
-    "nothing is learnt from one image for the next.",
-    "MCE rests on the worst bin, which may hold very few images.",
-)
-
 
 def render_page(report: Report) -> str:
     script, style = (
@@ -72,7 +63,7 @@ def run_card(report: Report) -> str:
         finalize=lambda value: value if isinstance(value, _Ready) else escape_markdown(str(value)),
     )
     made.filters |= {"code": _code, "markdown": lambda table: _Ready(markdown(table))}
-    text = made.get_template("card.md").render(report=report, LIMITS=LIMITS)
+    text = made.get_template("card.md").render(report=report)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -115,8 +106,7 @@ def _inline(figure: CaptionedFigure, name: str) -> list[Markup]:
     drawn = []
     for index, svg in enumerate(figure.parts):
         words = "Described with the first part." if index else figure.alternative
-        own = f"{name}p{index}" if index else name
-        text = inline_svg(svg, name=own, title=figure.title, description=words)
+        text = inline_svg(svg, name=f"{name}p{index}", title=figure.title, description=words)
         drawn.append(Markup(text))  # noqa: S704 - drawn by us
     return drawn
 
@@ -139,8 +129,7 @@ def _unbroken(text: str) -> str:
 def _code(commands: Sequence[str]) -> _Ready:
     """Return commands as a block whose fence is longer than any run of backticks inside."""
     text = "\n".join(commands)
-    longest = max((len(found) for found in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
     return _Ready(f"{fence}sh\n{text}\n{fence}")
 
 
@@ -184,12 +173,12 @@ def environment_facts(loaded: Loaded) -> list[tuple[str, str]]:
     sessions = [session for source in loaded.sources for session in source.sessions]
     seconds = sum(session.get("seconds") or 0.0 for session in sessions)
     started = min((str(session["started"]) for session in sessions), default="not recorded")
-    known: dict[str, dict[str, None]] = {
-        "Stores": dict.fromkeys(str(source.path) for source in loaded.sources),
-        "First started": {started: None},
-        "Time": {f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}": None},
+    facts: dict[str, list[str]] = {
+        "Stores": [str(source.path) for source in loaded.sources],
+        "First started": [started],
+        "Time": [f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}"],
     }
     for session in sessions:
         for name, value in (session.get("environment") or {}).items():
-            known.setdefault(name.replace("_", " "), {})[str(value)] = None
-    return [(name, ", ".join(values)) for name, values in known.items()]
+            facts.setdefault(name.replace("_", " "), []).append(str(value))
+    return [(name, ", ".join(dict.fromkeys(values))) for name, values in facts.items()]

@@ -1,7 +1,7 @@
 """The paper's numbers: lookup, whether a run is comparable, and the noise floor of its ECEs.
 
-`tables.json` holds every printed table in the paper's units (percent, AURC times 1000). One block
-is a printing error and is marked as an erratum, so that it is no target.
+`tables.json` holds every printed table. One block is a printing error and is marked as an erratum,
+so that it is no target.
 """
 
 import json
@@ -19,8 +19,6 @@ from dtpt.report.load import Condition, Variant
 
 Init = Literal["photo", "picture", "coop"]
 
-BACKBONES = ("ViT-B-16/openai", "RN50/openai")
-SPELLINGS = {"ViT-B/16": BACKBONES[0], "RN50": BACKBONES[1]}  # that mean OpenAI's weights
 TOLERANCE = 3.0  # of the paper's standard deviations
 ROUNDING = 0.005  # the paper prints two decimals
 CONCENTRATIONS = (1.0, 2.0, 5.0)  # of the assumed confidences
@@ -43,29 +41,30 @@ def paper_data() -> dict[str, Any]:
     return content
 
 
-def _tables(kind: str) -> dict[str, Any]:
-    return {name: t for name, t in paper_data()["tables"].items() if t["kind"] == kind}
+@lru_cache(maxsize=1)
+def _cells() -> dict[tuple[str | None, ...], PaperNumber]:
+    """Return the numbers by model, initial prompt, family or data set, method and metric."""
+    content = paper_data()
+    return {
+        tuple(key): PaperNumber(value, std, table, content["errata"].get(f"{table} {key[-1]}", ""))
+        for table, *key, value, std in content["cells"]
+    }
 
 
 def backbone_of(model: str) -> str | None:
     """Return the paper's backbone that a model name means, None for any other model."""
-    name = SPELLINGS.get(model, model)
-    return name if name in BACKBONES else None
+    backbone: str | None = paper_data()["models"].get(model)
+    return backbone
 
 
 def init_of(template: str, context: str | None) -> Init | None:
     """Return which of the paper's prompt initialisations a run used; any context is CoOp's."""
-    if context is not None:
-        return "coop"
-    known: dict[str, Init] = {"a photo of a {}.": "photo", "a picture of a {}.": "picture"}
-    return known.get(template)
+    init: Init | None = paper_data()["templates"].get(template)
+    return init if context is None else "coop"
 
 
 def is_paper_lambda(method: str, lambda_: float | None, *, family: str) -> bool:
-    """Return whether the paper's row may have been computed with a λ.
-
-    The paper gives λ of D-TPT only; of C-TPT and O-TPT their authors' values are accepted.
-    """
+    """Return whether the paper's row may have been computed with a λ."""
     listed = paper_data()["lambdas"].get(method, {}).get(family)
     return lambda_ is None if listed is None else lambda_ in listed
 
@@ -76,6 +75,13 @@ def paper_images(dataset: str) -> int | None:
     return count
 
 
+def paper_sets(family: str) -> set[str]:
+    """Return the paper's data sets of a family, from its tables per set."""
+    tables, images = paper_data()["set tables"].get(family, ()), paper_data()["images"]
+    cells = paper_data()["cells"]
+    return {where for table, _, _, where, *_ in cells if table in tables and where in images}
+
+
 def paper_number(backbone: str, dataset: str, *, method: str, metric: str) -> PaperNumber | None:
     """Look up one cell of the tables per data set (4 to 7).
 
@@ -83,13 +89,7 @@ def paper_number(backbone: str, dataset: str, *, method: str, metric: str) -> Pa
         >>> paper_number("ViT-B-16/openai", "dtd", method="d-tpt", metric="ece").value
         5.2
     """
-    errata = {(entry["table"], entry["metric"]): entry["fact"] for entry in paper_data()["errata"]}
-    for name, table in _tables("sets").items():
-        methods = table["sets"].get(backbone_of(backbone), {})
-        value = methods.get(method, {}).get(metric, {}).get(dataset)
-        if value is not None:
-            return PaperNumber(value, None, name, errata.get((name, metric), ""))
-    return None
+    return _cells().get((backbone_of(backbone), "photo", dataset, method, metric))
 
 
 def paper_mean(
@@ -101,24 +101,16 @@ def paper_mean(
         >>> paper_mean("RN50/openai", "natural-shifts", method="zero-shot", metric="accuracy")
         PaperNumber(value=40.66, std=None, table='table2', erratum='')
     """
-    for name, table in _tables("means").items():
-        prompts = table["means"].get(backbone_of(backbone), {})
-        cell = prompts.get(init, {}).get(method, {}).get(metric)
-        if cell is not None and table["family"] == family:
-            return PaperNumber(cell["value"], cell.get("std"), name)
-    return None
+    return _cells().get((backbone_of(backbone), init, family, method, metric))
 
 
 @dataclass(frozen=True)
 class PaperDifference:
     """A number beside the paper's, in the paper's units."""
 
-    value: float  # the paper's number
-    std: float | None
+    printed: PaperNumber
     difference: float | None  # ours minus the paper's; None for an erratum
     outside: bool | None  # of three standard deviations; None where the paper gives none
-    table: str
-    erratum: str = ""
 
 
 def beside_paper(
@@ -139,22 +131,18 @@ def beside_paper(
         if set(sets) != paper_sets(family):
             return None
         printed = paper_mean(model, family, **names, init=init)
-    return _difference(printed, value * metric.factor)
-
-
-def paper_sets(family: str) -> set[str]:
-    """Return the paper's data sets of a family, from its tables per set."""
-    tables = [table for table in _tables("sets").values() if table["family"] == family]
-    methods = [methods for table in tables for methods in table["sets"].values()]
-    return {name for one in methods for name in one["zero-shot"]["accuracy"]} - {"mean"}
+    if printed is None or printed.erratum:
+        return PaperDifference(printed, None, None) if printed else None
+    difference, std = value * metric.factor - printed.value, printed.std
+    outside = None if std is None else abs(difference) > TOLERANCE * std + ROUNDING
+    return PaperDifference(printed, difference, outside)
 
 
 def is_comparable(condition: Condition, sets: Sequence[str], *, variant: Variant) -> bool:
     """Return whether model, tuning, images, views and λ are those of the paper's experiments."""
-    is_tuned_alike = set(condition.unusual) <= {condition.precision}
     return (
         backbone_of(condition.model) is not None
-        and is_tuned_alike
+        and set(condition.unusual) <= {condition.precision}
         and all(
             entry.samples == paper_images(entry.name)
             and entry.views.get("count") == paper_data()["views"]
@@ -162,17 +150,6 @@ def is_comparable(condition: Condition, sets: Sequence[str], *, variant: Variant
             for entry in (condition.datasets[name] for name in sets)
         )
     )
-
-
-def _difference(printed: PaperNumber | None, ours: float) -> PaperDifference | None:
-    if printed is None:
-        return None
-    value, std = printed.value, printed.std
-    if printed.erratum:
-        return PaperDifference(value, std, None, None, printed.table, printed.erratum)
-    difference = ours - value
-    outside = None if std is None else abs(difference) > TOLERANCE * std + ROUNDING
-    return PaperDifference(value, std, difference, outside, printed.table)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ SETTINGS = (
 )
 PARTLY_HERE = "-partly"
 LONGEST_NAME = 100  # of a folder
-MEASURED_VIEWS = 2
+MEASURED_VIEWS = 3
 MEASURED_CLASSES = 8
 
 
@@ -142,43 +142,35 @@ def estimate(run: PlannedRun, speed: Speed) -> Cost:
 def measure_speed(model: str) -> Speed:
     """Measure views, encoding and tuning of an architecture with random weights, small."""
     import numpy as np
-    import torch
     from PIL import Image
 
     from dtpt.clip.model import random_clip
-    from dtpt.clip.prompts import PromptSet
     from dtpt.methods import PAPER_METHODS, resolve_method
-    from dtpt.tuning import Tuner
-    from dtpt.views import ViewRecipe, make_views
+    from dtpt.prediction.predictor import Predictor
+    from dtpt.views import ViewRecipe
 
+    classes = [f"class number {index}" for index in range(MEASURED_CLASSES)]
     clip = random_clip(architecture(catalog()[model].architecture))
-    generator = np.random.default_rng(0)
-    image = Image.fromarray(generator.integers(0, 255, (375, 500, 3), dtype=np.uint8))
-    recipe = ViewRecipe(count=MEASURED_VIEWS + 1)
-    started = time.perf_counter()
-    views = make_views(
-        image, recipe=recipe, seed=0, image_id="cost", preprocessing=clip.preprocessing
-    )
-    view = (time.perf_counter() - started) / len(views)
-    pixels = torch.from_numpy(views[:MEASURED_VIEWS])
-    with torch.inference_mode():
-        encode = _shortest(lambda: clip.encode_image(pixels)) / MEASURED_VIEWS
-    prompts = PromptSet.build(clip, [f"class number {i}" for i in range(MEASURED_CLASSES)])
-    tuner = Tuner(clip, prompts)
-    features = torch.nn.functional.normalize(torch.randn(64, clip.config.embed_dim), dim=-1)
+    predictor = Predictor(clip, classes, recipe=ViewRecipe(count=MEASURED_VIEWS))
     methods = [resolve_method(name) for name in PAPER_METHODS]
-    text = _shortest(lambda: tuner.predict(features, methods)) / (MEASURED_CLASSES * len(methods))
-    return Speed(view, encode, text)
+    pixels = np.random.default_rng(0).integers(0, 255, (375, 500, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    view, rendered = _timed(lambda: predictor.render(image, methods=methods, seed=0))
+    encode, features = _timed(lambda: predictor.features(rendered))
+    text, _ = _timed(lambda: predictor.answer(features, methods))
+    return Speed(
+        view / MEASURED_VIEWS, encode / MEASURED_VIEWS, text / (MEASURED_CLASSES * len(methods))
+    )
 
 
-def _shortest(work: Callable[[], object]) -> float:
-    """Return the shorter of two timings; the first one warms up."""
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the shorter of two timings, of which the first one warms up, and the result."""
     times = []
     for _ in range(2):
         started = time.perf_counter()
-        work()
+        result = work()
         times.append(time.perf_counter() - started)
-    return min(times)
+    return min(times), result
 
 
 def duration_text(seconds: float) -> str:
