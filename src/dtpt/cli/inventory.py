@@ -48,10 +48,10 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
 def _compare_methods(run: Path, *, as_json: bool) -> None:
     from dtpt.report.compare import method_choices
 
-    choices = method_choices(run)
-    seconds = choices.seconds_per_image
+    document, tables = method_choices(run)
+    seconds = document["seconds_per_image"]
     texts = [] if seconds is None else [f"The whole run took {seconds:.2f} seconds per image."]
-    emit(choices.document(), *choices.tables, *texts, as_json=as_json)
+    emit(document, *tables, *texts, as_json=as_json)
 
 
 def _method_row(name: str, method: "Method") -> dict[str, Any]:

@@ -107,20 +107,8 @@ def compare(
     return Comparisons(resampling, tuple(zip(conditions, families, strict=True)))
 
 
-@dataclass(frozen=True)
-class MethodChoices:
-    """What the methods of a run give and cost, pooled by family."""
-
-    methods: tuple[dict[str, Any], ...]
-    tables: tuple[Table, ...]  # one per family
-    seconds_per_image: float | None  # with all methods and seeds
-
-    def document(self) -> dict[str, Any]:
-        return {"seconds_per_image": self.seconds_per_image, "methods": list(self.methods)}
-
-
-def method_choices(run: Path) -> MethodChoices:
-    """Compare the methods of a run by what they give and cost.
+def method_choices(run: Path) -> tuple[dict[str, Any], list[Table]]:
+    """Return what the methods of a run give and cost, as a document and in a table per family.
 
     Raises:
         ReportError: the run has no two methods to choose from.
@@ -138,7 +126,7 @@ def method_choices(run: Path) -> MethodChoices:
             f"{printable(run)} has no two methods with all images of the same data sets: there is "
             "nothing to choose from. Finish `dtpt eval`, or run more methods."
         )
-    return MethodChoices(tuple(methods), tuple(tables), seconds_per_image(loaded.sources))
+    return {"seconds_per_image": seconds_per_image(loaded.sources), "methods": methods}, tables
 
 
 def method_rows(condition: Condition, facts: FamilyFacts) -> list[dict[str, Any]]:

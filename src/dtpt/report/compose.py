@@ -172,27 +172,16 @@ def write_report(
     found = load_analysis(analysis) if analysis is not None else None
     with load_runs(runs) as stored:
         loaded = with_derived_rows(stored, fitted)
-        conditions = loaded.conditions
-        means = [
-            [mean_facts(c, f, resampling=chosen, intervals=intervals) for f in c.families]
-            for c in conditions
-        ]
-        several = len(conditions) > 1
-        parts = tuple(
-            _part(own, families, prefix=f"c{index}-" if several else "", data_root=data_root)
-            for index, (own, families) in enumerate(
-                zip(means, compare_conditions(conditions, chosen), strict=True), start=1
-            )
-        )
+        parts, prompt_tables = _parts(loaded, chosen, intervals=intervals, data_root=data_root)
     options = {"analysis": found and "ANALYSIS-FILE", "intervals": intervals}
     again = report_command(
         loaded, folder, resampling=chosen, options={**options, "data_root": data_root}
     )
     report = Report(
-        title=title or _title(conditions),
+        title=title or _title(loaded.conditions),
         loaded=loaded,
         parts=parts,
-        prompt_tables=tuple(_prompt_tables([family for own in means for family in own])),
+        prompt_tables=prompt_tables,
         extra=tuple(extra),
         analysis=found,
         analysis_figures=tuple(analysis_figures(found)) if found else (),
@@ -240,6 +229,24 @@ def _title(conditions: Sequence[Condition]) -> str:
     sets = list(dict.fromkeys(name for condition in conditions for name in condition.datasets))
     what = f"{len(sets)} data sets" if len(sets) > 1 else sets[0]
     return f"{', '.join(models)} on {what}"
+
+
+def _parts(
+    loaded: Loaded, resampling: Resampling, *, intervals: bool, data_root: Path | None
+) -> tuple[tuple[ConditionReport, ...], Tables]:
+    """Return a part per condition, and the tables of prompts across conditions."""
+    conditions = loaded.conditions
+    means = [
+        [mean_facts(c, f, resampling=resampling, intervals=intervals) for f in c.families]
+        for c in conditions
+    ]
+    compared = compare_conditions(conditions, resampling)
+    prefixes = [f"c{index}-" for index in range(1, len(means) + 1)] if len(means) > 1 else [""]
+    parts = tuple(
+        _part(own, families, prefix=prefix, data_root=data_root)
+        for own, families, prefix in zip(means, compared, prefixes, strict=True)
+    )
+    return parts, tuple(_prompt_tables([family for own in means for family in own]))
 
 
 def _part(

@@ -8,7 +8,6 @@ compares the methods; `MeanFacts` has the mean over data sets and each set, as t
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -88,13 +87,10 @@ class FamilyFacts:
     def value(self, variant: Variant, metric: str) -> float:
         return self.values[variant.label][metric].value or 0.0
 
-    @cached_property
-    def _differences(self) -> dict[tuple[str, str, str], Comparison]:
-        return {(c.first, c.second, c.metric): c for c in self.comparisons}
-
     def difference(self, first: Variant, second: Variant, *, metric: str) -> Comparison | None:
         """Return first minus second where that is among the comparisons."""
-        return self._differences.get((first.label, second.label, metric))
+        wanted = (first.label, second.label, metric)
+        return next((c for c in self.comparisons if (c.first, c.second, c.metric) == wanted), None)
 
     def best(self, metric: str) -> Variant | None:
         """Return the variant that is significantly better than every other one, if any."""
@@ -190,17 +186,16 @@ def compare_pooled(
         metrics=tuple(dict.fromkeys((*COMPARED, *POOLED))),
         resamples=resampling.resamples,
     )
-    against = tuple(v for name in resampling.against or AGAINST for v in pooled if name == v.label)
-    if not against and not resampling.against:
-        against = tuple(pooled)[:1]
+    first, labels = next(iter(pooled.values())), {variant.label: variant for variant in pooled}
+    wanted = resampling.against or [n for n in AGAINST if n in labels] or [next(iter(labels))]
+    against = tuple(labels[name] for name in wanted if name in labels)
     # two bases are compared once, the later one first
     pairs = [
-        (other.label, base.label)
+        (label, base.label)
         for index, base in enumerate(against)
-        for other in pooled
-        if other != base and other not in against[:index]
+        for label, variant in labels.items()
+        if variant not in against[: index + 1]
     ]
-    first = next(iter(pooled.values()))
     return FamilyFacts(
         family=family,
         title=family_title(family),

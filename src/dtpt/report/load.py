@@ -140,17 +140,14 @@ class Source:
         )
 
     @property
-    def path(self) -> Path:
-        return self.run.path
-
-    @property
     def spec(self) -> RunSpec:
         return self.run.spec
 
     @property
     def folder(self) -> Path:
         """The run's folder, as given to commands."""
-        return self.path.parent if self.path.name == MAIN_STORE else self.path
+        path = self.run.path
+        return path.parent if path.name == MAIN_STORE else path
 
     @property
     def command(self) -> str:
@@ -217,13 +214,14 @@ class Condition:
     def sets_of(self, family: str) -> tuple[str, ...]:
         return tuple(n for n, entry in self.datasets.items() if entry.family == family)
 
-    def variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
-        """Return the variants of any of some data sets (of all), in order of appearance."""
-        names = set(self.datasets if datasets is None else datasets)
+    def variants(self, datasets: Iterable[str]) -> tuple[Variant, ...]:
+        """Return the variants of any of some data sets, in order of appearance."""
+        names = set(datasets)
         return tuple(dict.fromkeys(variant for name, variant, _ in self.cells if name in names))
 
-    def stored_variants(self, datasets: Iterable[str] | None = None) -> tuple[Variant, ...]:
-        return tuple(variant for variant in self.variants(datasets) if not variant.derived)
+    def stored_variants(self, datasets: Iterable[str] = ()) -> tuple[Variant, ...]:
+        """Return those that are not derived, of some data sets or of all."""
+        return tuple(v for v in self.variants(datasets or self.datasets) if not v.derived)
 
     def finished(self, dataset: str, variant: Variant) -> tuple[CellRows, ...]:
         """Return the cells under every seed if all of them are finished, else nothing."""
@@ -310,29 +308,28 @@ def _combine(sources: Sequence[Source]) -> Loaded:
         grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(source)
     conditions = tuple(_condition(tuple(group)) for group in grouped.values())
     if not any(cell.effective for condition in conditions for cell in condition.cells.values()):
-        where = ", ".join(str(source.path) for source in sources)
+        where = ", ".join(str(source.run.path) for source in sources)
         raise ReportError(f"No image has been evaluated yet in {where}: finish `dtpt eval`.")
     return Loaded(tuple(sources), conditions, tuple(_notes(sources, conditions)))
 
 
 def _check_datasets(sources: Sequence[Source], names: Sequence[str]) -> dict[str, DatasetSpec]:
     """Return the data sets by name; raise where sources differ in one of some properties."""
-    found: dict[str, tuple[Source, DatasetSpec]] = {}
+    firsts: dict[str, tuple[Source, DatasetSpec]] = {}
     for source in sources:
         for entry in source.spec.datasets:
-            other, known = found.setdefault(entry.name, (source, entry))
+            other, first = firsts.setdefault(entry.name, (source, entry))
             for name in names:
-                own, theirs = getattr(entry, name), getattr(known, name)
-                if own != theirs:
-                    what = f"{name} ({theirs} and {own})"
+                if getattr(entry, name) != getattr(first, name):
+                    what = f"{name} ({getattr(first, name)} and {getattr(entry, name)})"
                     if name == "fingerprint":
                         same = other.classes.get(entry.name) == source.classes.get(entry.name)
                         what = "images or labels" if same else "class lists"
                     raise ReportError(
-                        f"{other.path} and {source.path} have different {what} of {entry.name!r} "
-                        "and cannot share a table: pass them to separate reports."
+                        f"{other.run.path} and {source.run.path} have different {what} of "
+                        f"{entry.name!r}: pass them to separate reports."
                     )
-    return {name: entry for name, (_, entry) in found.items()}
+    return {name: entry for name, (_, entry) in firsts.items()}
 
 
 def _condition(sources: tuple[Source, ...]) -> Condition:
@@ -368,8 +365,16 @@ def _cell_rows(cell: Cell, sources: Sequence[Source]) -> CellRows:
 
 
 def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterator[str]:
-    for condition in conditions:
-        yield from _unfinished_notes(condition)
+    unfinished = [
+        f"{condition.model}, {name}, {variant.label}, seed {seed}: {cell.effective:,} of "
+        f"{cell.expected:,} images are evaluated; it enters no mean."
+        for condition in conditions
+        for (name, variant, seed), cell in condition.cells.items()
+        if not cell.is_finished
+    ]
+    yield from unfinished[:MOST_UNFINISHED]
+    if len(unfinished) > MOST_UNFINISHED:
+        yield f"{len(unfinished) - MOST_UNFINISHED} further cells are unfinished and in no mean."
     failed: dict[str, dict[str, str]] = {}  # reasons by data set and sample
     for failure in (failure for source in sources for failure in source.failures):
         failed.setdefault(failure.dataset, {})[failure.sample] = failure.reason
@@ -390,31 +395,20 @@ def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterat
     versions = dict.fromkeys(source.spec.code_version for source in sources)
     if len(versions) > 1:
         yield f"The runs were computed by different versions of dtpt: {', '.join(versions)}."
-    yield from _ambiguity_notes(conditions)
+    models = [(condition.model, condition.fingerprint[:12]) for condition in conditions]
+    yield from _ambiguities("models", models)
+    sets = [(set_title(name), name) for condition in conditions for name in condition.datasets]
+    yield from _ambiguities("data sets", sets)
 
 
-def _unfinished_notes(condition: Condition) -> Iterator[str]:
-    unfinished = [(key, cell) for key, cell in condition.cells.items() if not cell.is_finished]
-    for (dataset, variant, seed), cell in unfinished[:MOST_UNFINISHED]:
-        where = f"{condition.model}, {dataset}, {variant.label}, seed {seed}"
-        done = f"{cell.effective:,} of {cell.expected:,} images are evaluated"
-        yield f"{where}: {done}; it enters no mean."
-    if len(unfinished) > MOST_UNFINISHED:
-        yield f"{len(unfinished) - MOST_UNFINISHED} further cells are unfinished and in no mean."
-
-
-def _ambiguity_notes(conditions: Sequence[Condition]) -> Iterator[str]:
-    """Name models and data sets that share a title."""
-    names: dict[str, dict[str, dict[str, None]]] = {"models": {}, "data sets": {}}
-    for condition in conditions:
-        prints = names["models"].setdefault(condition.model, {})
-        prints[condition.fingerprint[:12]] = None
-        for name in condition.datasets:
-            names["data sets"].setdefault(set_title(name), {})[name] = None
-    for kind, titles in names.items():
-        for title, known in titles.items():
-            if len(known) > 1:
-                yield f"{title!r} is the title of {len(known)} {kind}: {', '.join(known)}."
+def _ambiguities(kind: str, titles: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Name models or data sets that share a title."""
+    named: dict[str, dict[str, None]] = {}
+    for title, name in titles:
+        named.setdefault(title, {})[name] = None
+    for title, names in named.items():
+        if len(names) > 1:
+            yield f"{title!r} is the title of {len(names)} {kind}: {', '.join(names)}."
 
 
 def set_title(name: str) -> str:

@@ -165,9 +165,8 @@ def check_record(new: Record | Results, record: Record) -> RecordCheck:
     with the same sets must be within the metrics' tolerances: the last bits decide the prediction
     of a few images in a thousand.
     """
-    results, pairs = (
-        (new.results, _family_values(new, record)) if isinstance(new, Record) else (new, [])
-    )
+    results = new.results if isinstance(new, Record) else new
+    pairs = _family_values(new, record) if isinstance(new, Record) else []
     same = _kind(results) == _kind(record.results)
     if same:
         pairs += _set_values(results, record.results)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dtpt.data import family_title
 from dtpt.methods import PAPER_METHODS, method_title
-from dtpt.metrics import METRICS, Comparison, Metric
+from dtpt.metrics import METRICS, Metric
 from dtpt.report.facts import COMPARED, MEAN, PAPER, POOLED, SUMMARY, FamilyFacts, MeanFacts, Number
 from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference, PaperFloor
@@ -35,17 +35,14 @@ Line = tuple[Variant, Sequence[Number]]
 def pooled_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
     """Return the metrics of all images of a family together, with 95 % intervals."""
     metrics = [metric for metric in POOLED if metric in facts.values[facts.variants[0].label]]
-    words = caption("tables", "pooled", images=_images(facts))
+    text = caption("tables", "pooled", images=_images(facts))
+    text += caption("tables", "cancelling") if len(facts.sets) > 1 else ""
     names = " or ".join(base.title for base in facts.against)
     is_undecided = facts.comparisons and not facts.is_decided
-    return _table(
-        [(v, [facts.values[v.label][m] for m in metrics]) for v in facts.variants],
-        [(METRICS[metric], "") for metric in metrics],
-        key=key,
-        title=title or facts.title,
-        text=words + (caption("tables", "cancelling") if len(facts.sets) > 1 else ""),
-        notes=[caption("tables", "undecided", names=names)] if is_undecided else [],
-    )
+    notes = [caption("tables", "undecided", names=names)] if is_undecided else []
+    lines = [(v, [facts.values[v.label][m] for m in metrics]) for v in facts.variants]
+    heads = [(METRICS[metric], "") for metric in metrics]
+    return _table(lines, heads, key=key, title=title or facts.title, text=text, notes=notes)
 
 
 def _images(facts: FamilyFacts) -> str:
@@ -59,33 +56,31 @@ def difference_tables(facts: FamilyFacts, *, prefix: str) -> tuple[Table, ...]:
     return tuple(
         _difference_table(facts, base, key=f"{prefix}-against-{base.label}")
         for base in facts.against
-        if any(one.second == base.label for one in facts.comparisons)
+        if any(comparison.second == base.label for comparison in facts.comparisons)
     )
 
 
 def _difference_table(facts: FamilyFacts, base: Variant, *, key: str) -> Table:
-    metrics = [m for m in COMPARED if any(one.metric == m for one in facts.comparisons)]
+    metrics = [m for m in COMPARED if any(c.metric == m for c in facts.comparisons)]
     lines = []
     for variant in facts.variants:
-        own = [facts.difference(variant, base, metric=metric) for metric in metrics]
-        if any(own):
-            lines.append((variant, [_difference(one) for one in own]))
-    count, level = len(facts.comparisons), 100 * facts.level
-    words = {"images": _images(facts), "base": base.title, "level": level, "count": count}
+        found = [facts.difference(variant, base, metric=metric) for metric in metrics]
+        differences = [
+            Number(c.estimate, low=c.low, high=c.high, significant=c.significant)
+            for c in found
+            if c
+        ]
+        if differences:
+            lines.append((variant, differences))
+    words = {"images": _images(facts), "base": base.title, "count": len(facts.comparisons)}
     return _table(
         lines,
         [(METRICS[metric], "") for metric in metrics],
         key=key,
         title=f"{facts.title}: difference to {base.title}",
-        text=caption("tables", "differences", **words),
+        text=caption("tables", "differences", **words, level=100 * facts.level),
         signed=True,
     )
-
-
-def _difference(one: Comparison | None) -> Number:
-    if one is None:
-        return Number(missing="not compared")
-    return Number(one.estimate, low=one.low, high=one.high, significant=one.significant)
 
 
 def mean_table(means: MeanFacts, *, key: str) -> Table:
@@ -137,9 +132,9 @@ def _mean_notes(lines: Sequence[Line], means: MeanFacts) -> list[str]:
 def _mean_caption(means: MeanFacts) -> str:
     condition, sets = means.condition, means.sets
     what = f"Mean over {len(sets)} data sets" if len(sets) > 1 else set_title(sets[0])
-    text = f"{what}, {condition.size_text(sets)}, prompt “{condition.template}”"
-    text += " with a trained context" if condition.context else ""
-    text = ", ".join((text, *condition.unusual))
+    context = " with a trained context" if condition.context else ""
+    prompt = f"prompt “{condition.template}”{context}"
+    text = ", ".join((what, condition.size_text(sets), prompt, *condition.unusual))
     if len(condition.seeds) < 2:
         return f"{text}, seed {condition.seeds[0]}."
     return caption("tables", "seeds", text=text, seeds=", ".join(map(str, condition.seeds)))
@@ -171,15 +166,14 @@ def _prompt(condition: Condition) -> str:
 
 
 def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    passes = ("image_passes", "text_passes")
     columns = [metric_column(METRICS[metric]) for metric in SUMMARY]
-    columns += [Column(name) for name in ("image passes", "text passes")]
+    columns += [Column(name.replace("_", " ")) for name in passes]
     lines = []
     for row in rows:
-        cells = [
-            Cell(number_text(row["values"][m], METRICS[m]), bold=m in row["best"]) for m in SUMMARY
-        ]
-        passes = [row[name] for name in ("image_passes", "text_passes")]
-        cells += [Cell("?" if count is None else str(count)) for count in passes]
+        texts = {metric: number_text(row["values"][metric], METRICS[metric]) for metric in SUMMARY}
+        cells = [Cell(text, bold=metric in row["best"]) for metric, text in texts.items()]
+        cells += [Cell("?" if row[name] is None else str(row[name])) for name in passes]
         lines.append(Row(row["title"], tuple(cells)))
     return Table(title, tuple(columns), tuple(lines), caption=caption("tables", "choices"))
 
@@ -228,10 +222,10 @@ def _row(
 
 
 def _cell(number: Number, metric: Metric, *, signed: bool = False) -> Cell:
-    record, paper = _record(number, metric), number.paper
+    record = _record(number, metric)
     if number.value is None:
         return Cell(number.missing, is_missing=True, record=record)
-    interval = ""
+    (reference, deviation), interval = _beside(number.paper), ""
     if number.low is not None and number.high is not None:
         interval = interval_text((number.low, number.high), metric, signed=signed)
     return Cell(
@@ -240,9 +234,9 @@ def _cell(number: Number, metric: Metric, *, signed: bool = False) -> Cell:
         mark=FAILED if number.note else "",
         spread=_spread_text(number, metric),
         interval=interval,
-        reference=_reference(paper) if paper else "",
-        deviation=_deviation(paper) if paper else "",
-        is_outside=paper is not None and paper.outside is True,
+        reference=reference,
+        deviation=deviation,
+        is_outside=OUTSIDE in deviation,
         value=number.value,
         note=number.note,
         record=record,
@@ -258,18 +252,17 @@ def _spread_text(number: Number, metric: Metric) -> str:
     return text if abs(spread - within) < SMALL else f"{text} ({number_text(within, metric)})"
 
 
-def _reference(paper: PaperDifference) -> str:
+def _beside(paper: PaperDifference | None) -> tuple[str, str]:
+    """Write the paper's number and the distance to it."""
+    if paper is None:
+        return "", ""
     printed = paper.printed
     std = "" if printed.std is None else f" ±{printed.std:.2f}"
-    return f"paper {printed.value:.2f}" + (" (erratum)" if printed.erratum else std)
-
-
-def _deviation(paper: PaperDifference) -> str:
+    reference = f"paper {printed.value:.2f}" + (" (erratum)" if printed.erratum else std)
     if paper.difference is None:
-        return ""
-    text = f"{paper.difference:+.2f}"
-    text = "+0.00" if text == "-0.00" else text.replace("-", MINUS)
-    return f"Δ {text}{OUTSIDE * bool(paper.outside)}"
+        return reference, ""
+    text = f"{paper.difference:+.2f}".replace("-0.00", "+0.00").replace("-", MINUS)
+    return reference, f"Δ {text}{OUTSIDE * bool(paper.outside)}"
 
 
 def _record(number: Number, metric: Metric) -> dict[str, object]:
@@ -282,17 +275,15 @@ def _record(number: Number, metric: Metric) -> dict[str, object]:
         "high": number.high,
         "floor": number.floor,
     }
-    paper = number.paper
+    paper, printed = number.paper, number.paper.printed if number.paper else None
     return {
         **{name: None if v is None else v * metric.factor for name, v in values.items()},
-        "significant": number.significant,
-        "missing": number.missing,
-        "note": number.note,
-        "paper_value": paper.printed.value if paper else None,
-        "paper_std": paper.printed.std if paper else None,
-        "difference": paper.difference if paper else None,
-        "outside_3_std": paper.outside if paper else None,
-        "paper_erratum": bool(paper.printed.erratum) if paper else None,
+        **{name: getattr(number, name) for name in ("significant", "missing", "note")},
+        "paper_value": printed and printed.value,
+        "paper_std": printed and printed.std,
+        "difference": paper and paper.difference,
+        "outside_3_std": paper and paper.outside,
+        "paper_erratum": printed and bool(printed.erratum),
     }
 
 

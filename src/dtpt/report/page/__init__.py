@@ -174,7 +174,7 @@ def environment_facts(loaded: Loaded) -> list[tuple[str, str]]:
     seconds = sum(session.get("seconds") or 0.0 for session in sessions)
     started = min((str(session["started"]) for session in sessions), default="not recorded")
     facts: dict[str, list[str]] = {
-        "Stores": [str(source.path) for source in loaded.sources],
+        "Stores": [str(source.run.path) for source in loaded.sources],
         "First started": [started],
         "Time": [f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}"],
     }

@@ -56,35 +56,33 @@ def plan_parts(
     """Return the target's folder and its runs, one per data set; no data set may be missing."""
     folder, parts = output / whole.name, []
     for run in ready.runs:
+        planned_run = next(own for own in whole.runs if own.name == run.name)
         for name in run.datasets:
             planned = part_options(given, run, datasets=(name,))
             data = load_dataset(name, data_root=planned.data_root, partial=planned.partial)
             options = planned.model_copy(update={"partial": data.is_partial})
-            folder = target_folder(output, whole, options=options)
-            path = part_folder(folder, whole, run=run, options=options)
+            folder = output / whole.name / _changed_settings(whole, options)
+            path = folder / run.name / _part_name(planned_run, options)
             parts.append(options.model_copy(update={"output": path}))
     return folder, parts
 
 
-def target_folder(output: Path, target: Target, *, options: EvalOptions) -> Path:
-    """Return the folder of a target; with settings that are not its own, one inside it."""
-    changed = []
-    for name in SETTINGS:
-        usual = target.runs[0].views if name == "views" else EvalOptions.model_fields[name].default
-        value = getattr(options, name)
-        changed += [] if value == usual else [f"{name}={value}"]
-    return output / target.name / _folder_name(",".join(changed))
+def _changed_settings(target: Target, options: EvalOptions) -> str:
+    """Name the settings that are not the target's own; empty when all are."""
+    usual = {name: EvalOptions.model_fields[name].default for name in SETTINGS}
+    usual["views"] = target.runs[0].views
+    chosen = {name: getattr(options, name) for name in SETTINGS}
+    return _folder_name(",".join(f"{n}={v}" for n, v in chosen.items() if v != usual[n]))
 
 
-def part_folder(folder: Path, target: Target, *, run: PlannedRun, options: EvalOptions) -> Path:
-    """Return the folder of one run of one data set inside the target's."""
+def _part_name(whole: PlannedRun, options: EvalOptions) -> Path:
+    """Return the folder of one data set inside that of its run."""
     (dataset,) = options.dataset
-    whole = next(own for own in target.runs if own.name == run.name)
     words = [] if options.method == whole.methods else [",".join(options.method)]
     if options.seed != whole.seeds:
         words.append(f"seed={','.join(map(str, options.seed))}")
     suffix = PARTLY_HERE if options.partial else ""
-    return folder / run.name / f"{dataset}{suffix}" / _folder_name("_".join(words) or "all")
+    return Path(f"{dataset}{suffix}", _folder_name("_".join(words) or "all"))
 
 
 def stored_runs(folder: Path, target: Target) -> list[Path]:
@@ -113,9 +111,6 @@ class Speed:
     encode: float  # to encode one view
     text: float  # to tune and predict, per class and method
 
-    def image(self, *, views: int, classes: int, methods: int) -> float:
-        return views * (self.view + self.encode) + classes * methods * self.text
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -130,12 +125,11 @@ class Cost:
 
 def estimate(run: PlannedRun, speed: Speed) -> Cost:
     cost = Cost(0, 0.0)
-    for name in run.datasets:
-        if name in PAPER_SETS:
-            entry = catalog_entry(name)
-            classes, count = len(entry.classes), entry.images * len(run.seeds)
-            each = speed.image(views=run.views, classes=classes, methods=len(run.methods))
-            cost += Cost(count, count * each)
+    for entry in (catalog_entry(name) for name in run.datasets if name in PAPER_SETS):
+        each = run.views * (speed.view + speed.encode)
+        each += len(entry.classes) * len(run.methods) * speed.text
+        count = entry.images * len(run.seeds)
+        cost += Cost(count, count * each)
     return cost
 
 

@@ -59,18 +59,15 @@ class MissingInputs:
 
     @property
     def lines(self) -> list[str]:
-        lines = [
-            f"Missing weights: {name}. Fetch them with: dtpt models fetch {name}"
-            for name in self.models
-        ]
-        for summary, paths in self.datasets:
-            lines.append(
+        return [
+            *(f"Missing weights: {m}. Fetch them with: dtpt models fetch {m}" for m in self.models),
+            *(
                 f"Missing data: {summary.name} ({summary.title}, {summary.images:,} images, "
                 f"{summary.classes:,} classes); expected at {' or '.join(paths)}"
-            )
-        if self.context:
-            lines.append("Missing context: the CoOp rows need --context FILE.")
-        return lines
+                for summary, paths in self.datasets
+            ),
+            *(["Missing context: the CoOp rows need --context FILE."] if self.context else []),
+        ]
 
     def document(self) -> dict[str, Any]:
         sets = [{**asdict(summary), "expected_at": paths} for summary, paths in self.datasets]
@@ -91,24 +88,23 @@ def target_names() -> tuple[str, ...]:
 
 def find_target(name: str) -> Target:
     """Return one target; raise `UnknownName` if the paper has no such table or figure."""
-    targets = _content()["targets"]
+    targets, defaults = _content()["targets"], _content()["defaults"]
     if name not in targets:
         raise UnknownName("table or figure", name, targets, f"Known: {', '.join(targets)}.")
     entry = targets[name]
-    runs = tuple(_planned({**_content()["defaults"], **run}) for run in entry["runs"])
-    return Target(name, entry["title"], entry["kind"], entry.get("note", ""), runs)
-
-
-def _planned(run: dict[str, Any]) -> PlannedRun:
-    return PlannedRun(
-        model=run["model"],
-        datasets=tuple(expand_names(run["dataset"])),
-        methods=tuple(run["method"]),
-        seeds=tuple(run["seed"]),
-        views=run["views"],
-        template=run["template"],
-        needs_context=run.get("context", False),
+    runs = tuple(
+        PlannedRun(
+            model=run["model"],
+            datasets=tuple(expand_names(run["dataset"])),
+            methods=tuple(run["method"]),
+            seeds=tuple(run["seed"]),
+            views=run["views"],
+            template=run["template"],
+            needs_context=run.get("context", False),
+        )
+        for run in ({**defaults, **run} for run in entry["runs"])
     )
+    return Target(name, entry["title"], entry["kind"], entry.get("note", ""), runs)
 
 
 def narrowed(
@@ -120,40 +116,31 @@ def narrowed(
 ) -> Target:
     """Keep the part of a target that belongs to a model, to some data sets and to some methods.
 
-    Args:
-        target: the whole.
-        model: its name; None for all.
-        datasets: names, of groups too; empty for all.
-        methods: names; one without λ means all λ that the target has of it, and one that the target
-            does not have is run all the same. Empty for all.
+    Empty means all. A method without λ means all λ that the target has of it; one that the target
+    does not have is run all the same.
 
     Raises:
         ReportError: nothing of the target is left.
     """
-    wanted = set(expand_names(datasets)) if datasets else set()
-    known = aliases().get(model, model) if model is not None else None
+    sets = set(expand_names(datasets)) if datasets else set()
+    wanted = aliases().get(model, model) if model is not None else None
     runs = []
     for run in target.runs:
-        kept = tuple(name for name in run.datasets if not wanted or name in wanted)
-        if kept and known in (None, run.model):
-            chosen = _chosen_methods(run.methods, methods) if methods else run.methods
-            runs.append(replace(run, datasets=kept, methods=chosen))
+        kept = tuple(name for name in run.datasets if not sets or name in sets)
+        if kept and wanted in (None, run.model):
+            chosen: list[str] = []
+            for name in methods or run.methods:
+                planned = [own for own in run.methods if name in (own, parse_label(own).name)]
+                chosen += planned or [name]
+            runs.append(replace(run, datasets=kept, methods=tuple(dict.fromkeys(chosen))))
     if target.runs and not runs:
         models = ", ".join(dict.fromkeys(run.model for run in target.runs))
-        sets = ", ".join(dict.fromkeys(name for run in target.runs for name in run.datasets))
+        names = ", ".join(dict.fromkeys(name for run in target.runs for name in run.datasets))
         raise ReportError(
             f"Nothing of {target.name} is left: it has the models {models} and the data sets "
-            f"{sets}."
+            f"{names}."
         )
     return replace(target, runs=tuple(runs))
-
-
-def _chosen_methods(planned: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return planned methods that are wanted, with their λ, and wanted ones not planned."""
-    found: list[str] = []
-    for name in wanted:
-        found += [own for own in planned if name in (own, parse_label(own).name)] or [name]
-    return tuple(dict.fromkeys(found))
 
 
 def available(target: Target, missing: MissingInputs) -> Target:
@@ -172,23 +159,19 @@ def find_missing(
     target: Target, data_root: Path | None, *, context: Path | None = None
 ) -> MissingInputs:
     """Compare what a target needs with what is on this machine, without any network."""
-    root = resolve_root(data_root)
-    known = {summary.name: summary for summary in list_datasets(data_root)}
-    wanted = dict.fromkeys(name for run in target.runs for name in run.datasets)
-    base = root if root is not None else Path("DATA_ROOT")
-    absent = tuple(
-        (known[name], tuple(expected_paths(catalog_entry(name), base)))
-        for name in wanted
-        if not known[name].found
-    )
-    models = dict.fromkeys(run.model for run in target.runs)
+    root = resolve_root(data_root) or Path("DATA_ROOT")
+    summaries = {summary.name: summary for summary in list_datasets(data_root)}
+    models = {run.model: parse_name(run.model) for run in target.runs}
     return MissingInputs(
-        models=tuple(name for name in models if not _is_here(name)),
-        datasets=absent,
+        models=tuple(
+            model
+            for model, name in models.items()
+            if name.kind in ("catalog", "hub") and cached_folder(name) is None
+        ),
+        datasets=tuple(
+            (summaries[name], tuple(expected_paths(catalog_entry(name), root)))
+            for name in dict.fromkeys(name for run in target.runs for name in run.datasets)
+            if not summaries[name].found
+        ),
         context=context is None and any(run.needs_context for run in target.runs),
     )
-
-
-def _is_here(model: str) -> bool:
-    name = parse_name(model)
-    return name.kind not in ("catalog", "hub") or cached_folder(name) is not None
