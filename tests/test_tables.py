@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from dtpt.metrics import METRICS
+from dtpt.report.words import template_environment
 from dtpt.tables import (
     Cell,
     Row,
     Table,
     csv_text,
-    html,
     interval_text,
     latex,
     markdown,
@@ -24,6 +24,11 @@ from dtpt.tables import (
 )
 
 EVIL = "<script>a|b & 50 %_[x]</script>"
+
+
+def html(table: Table) -> str:
+    templates = template_environment("dtpt.report.page", "templates", autoescape=True)
+    return templates.get_template("table.html").module.grid(table)
 
 
 def numbers(titles=("TPT", "D-TPT (λ = 10⁵)"), **extra) -> Table:

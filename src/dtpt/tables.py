@@ -1,7 +1,8 @@
-"""Tables as data, and the same table as Markdown, LaTeX, CSV, HTML and for a terminal.
+"""Tables as data, and the same table as Markdown, LaTeX, CSV and for a terminal.
 
 A table is made once, with every number written out in its cell; the renderers add no content. The
-unrounded numbers behind a cell are in its `record`, which CSV and JSON print.
+unrounded numbers behind a cell are in its `record`, which CSV and JSON print. HTML is written by a
+template of `dtpt.report.page`.
 
 >>> lines = [("TPT", "61.20"), ("D-TPT", "61.90")]
 >>> table = text_table("Scores", ("Method", "Acc. (%)"), rows=lines)
@@ -18,8 +19,7 @@ unrounded numbers behind a cell are in its `record`, which CSV and JSON print.
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from html import escape
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -110,8 +110,6 @@ def text_table(
     *,
     rows: Iterable[Sequence[str]],
     caption: str = "",
-    notes: Sequence[str] = (),
-    key: str = "",
 ) -> Table:
     """Make a table of texts. Columns in which a text begins with a letter are aligned left."""
     lines = tuple(Row(first, tuple(map(Cell, others))) for first, *others in rows)
@@ -119,8 +117,7 @@ def text_table(
         Column(head, is_text=any(line.cells[index].text[:1].isalpha() for line in lines))
         for index, head in enumerate(heads[1:])
     )
-    table = Table(title, columns, lines, heading=heads[0], key=key)
-    return replace(table, caption=caption, notes=tuple(notes))
+    return Table(title, columns, lines, heading=heads[0], caption=caption)
 
 
 def metric_column(metric: "Metric", title: str = "") -> Column:
@@ -179,12 +176,7 @@ _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "|*`["} | {"<": "&lt;", ">": "&g
 
 
 def escape_markdown(text: str) -> str:
-    r"""Keep foreign text from being read as Markdown or HTML.
-
-    Example:
-        >>> print(escape_markdown("a|b <i> *c*"))
-        a\|b &lt;i&gt; \*c\*
-    """
+    """Keep foreign text from being read as Markdown or HTML."""
     return text.translate(_MARKDOWN)
 
 
@@ -246,12 +238,7 @@ _LATEX = str.maketrans(
 
 
 def escape_latex(text: str) -> str:
-    r"""Write a text so that LaTeX prints it.
-
-    Example:
-        >>> print(escape_latex("50 % of a_b"))
-        50 \% of a\_b
-    """
+    """Write a text so that LaTeX prints it."""
     return text.translate(_LATEX)
 
 
@@ -292,59 +279,6 @@ def _latex_cell(cell: Cell) -> str:
     compared = f"({cell.compared})" if cell.compared else ""
     small = " ".join(filter(None, (cell.spread, cell.interval, compared)))
     return f"{text}{{\\scriptsize {escape_latex(small)}}}" if small else text
-
-
-# HTML
-
-
-def html(table: Table) -> str:
-    """Return a table as an HTML element; all text is escaped."""
-    heads = [_html_head(Column(table.heading)), *map(_html_head, table.columns)]
-    bodies = []
-    for group, rows in table.grouped().items():
-        span = f'<tr class="group"><th colspan="{len(heads)}">{escape(group)}</th></tr>'
-        bodies.append(f"<tbody>{span if group else ''}{''.join(map(_html_row, rows))}</tbody>")
-    foot = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>'
-        f"{''.join(f'<td>{escape(text)}</td>' for text in others)}</tr>"
-        for first, *others in table.foot
-    )
-    is_left = not any(column.record for column in table.columns)  # a table of texts
-    return (
-        f'<table class="sortable{" left" if is_left else ""}"><thead><tr>{"".join(heads)}</tr>'
-        f"</thead>\n{''.join(bodies)}{f'<tfoot>{foot}</tfoot>' if foot else ''}</table>"
-    )
-
-
-def _html_head(column: Column) -> str:
-    order = ' data-first="descending"' if column.is_descending else ""
-    meaning = f' title="{escape(column.meaning)}"' if column.meaning else ""
-    button = f'<button type="button">{escape(column.title)}</button>'
-    return f'<th scope="col"{order}{meaning}>{button}</th>'
-
-
-def _html_row(row: Row) -> str:
-    name, bracket, words = row.title.partition(" (")
-    small = f"<small>{escape(words.removesuffix(')'))}</small>" if bracket else ""
-    own = ' class="own"' if row.is_own else ""
-    cells = "".join(map(_html_cell, row.cells))
-    return f'<tr{own}><th scope="row">{escape(name)}{small}</th>{cells}</tr>\n'
-
-
-def _html_cell(cell: Cell) -> str:
-    if cell.is_missing:
-        return f'<td class="none" data-v="">— {escape(cell.text)}</td>'
-    value = f' data-v="{cell.value}"' if cell.value is not None else ""
-    note = f' title="{escape(cell.note)}"' if cell.note else ""
-    text = f"<b>{escape(cell.text)}</b>" if cell.bold else escape(cell.text)
-    lines = [line for line in (cell.spread, cell.interval, cell.reference) if line]
-    small = "".join(f"<small>{escape(line)}</small>" for line in lines)
-    if cell.deviation:
-        out = ' class="out"' if cell.is_outside else ""
-        small += f"<small{out}>{escape(cell.deviation)}</small>"
-    if value:
-        text = f'<span class="n">{text}{escape(cell.mark)}</span>'
-    return f"<td{value}{note}>{text}{small}</td>"
 
 
 # terminal

@@ -22,7 +22,7 @@ from dtpt.report.compose import Report
 from dtpt.report.figures import CaptionedFigure, inline_svg, svg_size
 from dtpt.report.load import Condition, Loaded, set_title
 from dtpt.report.words import template_environment
-from dtpt.tables import Table, escape_markdown, html, markdown, text_table
+from dtpt.tables import Table, escape_markdown, markdown, text_table
 
 
 def render_page(report: Report) -> str:
@@ -37,7 +37,6 @@ def render_page(report: Report) -> str:
     made = _environment(autoescape=True)
     made.filters |= {
         "groups_by": _groups_by,
-        "html": lambda table: Markup(html(table)),  # noqa: S704 - escaped by `html`
         "inline": _inline,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "set_title": set_title,
