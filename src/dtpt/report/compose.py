@@ -154,7 +154,7 @@ def write_report(
 
     Args:
         runs: run folders, folders of shards, or SQLite files.
-        output: folder for the report; made when missing.
+        output: folder for the report.
         analysis: file (or folder) of `dtpt analyze`.
         extra: further figures, shown first.
         resampling: how differences are decided.
@@ -189,14 +189,8 @@ def write_report(
         note=note,
         record=record,
     )
-    texts = {folder / name: text for name, text in _files(report).items()}
-    for path, text in texts.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
-        except OSError as error:
-            raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
-    return WrittenReport(folder / "index.html", folder / "card.md", tuple(texts), report)
+    paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
+    return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
 
 
 def report_command(
@@ -222,6 +216,15 @@ def _files(report: Report) -> dict[str, str]:
         "tables.csv": csv_text(report.tables),
         **{f"figures/{figure.key}.svg": figure.svg for figure in report.all_figures},
     }
+
+
+def _save(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
+    return path
 
 
 def _title(conditions: Sequence[Condition]) -> str:
