@@ -111,13 +111,13 @@ def test_recording_belongs_to_the_full_demo(dtpt, tmp_path) -> None:
 
 
 def test_a_run_that_is_there_is_recorded_without_running(dtpt, five_method_run, tmp_path) -> None:
-    from dtpt.report.record import read_record
+    from dtpt.report.record import Record
 
     file = tmp_path / "record.json"
     done = dtpt("demo", "--full", "--record", file, "--from", five_method_run)
     assert done.returncode == 0, done.stderr
     assert "Recorded 160 images" in done.stdout
-    assert read_record(file).model == "tiny"
+    assert Record.model_validate_json(file.read_bytes()).model == "tiny"
 
 
 def test_analyze_has_no_positionals_and_room_for_commands(dtpt, monkeypatch) -> None:

@@ -3,7 +3,7 @@
 import datetime
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from dtpt.analysis import Analysis, load_analysis
 from dtpt.data import family_title
 from dtpt.errors import ReportError, os_error
 from dtpt.files import printable, write_atomically
-from dtpt.machine import package_version
 from dtpt.options import flag
 from dtpt.report.coverage import CoverageReport, coverage_report
 from dtpt.report.derived import with_derived_rows
@@ -67,10 +66,6 @@ class ConditionReport:
     rows: tuple[tuple[str, str], ...]  # (row title, command) of the tables of means
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
-
-
 @dataclass(frozen=True)
 class Report:
     title: str
@@ -83,8 +78,10 @@ class Report:
     commands: tuple[str, ...]
     note: str = ""  # about the verdict
     record: Record | None = None  # a run shown beneath this one
-    date: str = field(default_factory=_now)
-    version: str = package_version("dtpt")
+
+    @property
+    def date(self) -> str:
+        return datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
 
     @property
     def figures(self) -> Figures:

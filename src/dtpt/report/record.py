@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from dtpt.data.openmoji import BENCHMARK_GROUPS, COLOUR, LINE
-from dtpt.errors import ReportError, explain, os_error
+from dtpt.errors import ReportError, os_error
 from dtpt.files import write_atomically
 from dtpt.methods import resolve_method
 from dtpt.metrics import METRICS
@@ -28,7 +28,6 @@ from dtpt.report.words import Paragraph, family_paragraph
 from dtpt.runs.results import Results, results_of
 from dtpt.tables import Table
 
-RECORD_FORMAT = 2
 PACKAGED = "demo.json"
 QUICK_GROUPS = ("activities",)  # the smallest, whole: 510 images in colour, 510 as line art
 # The paper's five methods, D-TPT with its authors' λ, and the mean over views.
@@ -46,7 +45,6 @@ Pair = tuple[str, str, float, float]
 class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: int = RECORD_FORMAT
     command: str  # that makes the run again
     results: Results
     fitted: LeaveOneOut
@@ -98,7 +96,6 @@ def make_record(
         (source,) = loaded.sources
         (condition,) = with_derived_rows(loaded).conditions
         results = results_of(source.run)
-        kept = {c.label for c in source.run.cells if not methods or c.method in methods}
     cells = {k: c for k, c in condition.cells.items() if not methods or k[1].method in methods}
     for (dataset, variant, seed), cell in cells.items():
         if not cell.is_finished:
@@ -107,9 +104,10 @@ def make_record(
                 f"{cell.expected:,} images are evaluated; a record needs all. Finish the run."
             )
     (families,) = compare_conditions([replace(condition, cells=cells)], resampling)
+    labels = {variant.label for _, variant, _ in cells}
     named = {
-        name: {label: record for label, record in found.items() if label in kept}
-        for name, found in results.results.items()
+        name: {label: record for label, record in records.items() if label in labels}
+        for name, records in results.results.items()
     }
     again = source.command.rpartition(" --output ")[0]
     return Record(
@@ -118,19 +116,6 @@ def make_record(
         fitted=condition.fitted,
         families=families,
     )
-
-
-def read_record(path: Path) -> Record:
-    """Read a record from a file; raise `ReportError` if it is none."""
-    try:
-        return Record.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {os_error(error)}.") from error
-    except ValidationError as error:
-        raise ReportError(
-            f"{path} is not a record of a run ({explain(error)}). Make it again with "
-            f"`dtpt demo --full --record {path}`."
-        ) from error
 
 
 def load_record(model: str) -> Record | None:

@@ -23,15 +23,13 @@ ZERO_SHOT = Variant("zero-shot")
 AVERAGED = Variant("mean-views")
 
 
-@lru_cache(maxsize=1)
-def _captions() -> dict[str, dict[str, str]]:
-    text = (files("dtpt.report") / "texts" / "captions.toml").read_text("utf-8")
-    return tomllib.loads(text)
+CAPTIONS = tomllib.loads((files("dtpt.report") / "texts" / "captions.toml").read_text("utf-8"))
 
 
 def caption(section: str, key: str, **facts: object) -> str:
     """Return a text of `texts/captions.toml`, filled with facts."""
-    return _captions()[section][key].replace("\n", " ").format(**facts)
+    text: str = CAPTIONS[section][key]
+    return text.replace("\n", " ").format(**facts)
 
 
 @dataclass(frozen=True)

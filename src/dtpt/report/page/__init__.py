@@ -8,7 +8,7 @@ images as data URIs and the one script, which is named by its hash.
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from dtpt.analysis.tables import analysis_tables
 from dtpt.data import family_title
+from dtpt.machine import package_version
 from dtpt.metrics import metrics_with
 from dtpt.report.compose import Report
 from dtpt.report.figures import CaptionedFigure, inline_svg, svg_size
@@ -36,7 +37,6 @@ def render_page(report: Report) -> str:
     )
     made = _environment(autoescape=True)
     made.filters |= {
-        "groups_by": _groups_by,
         "inline": _inline,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "set_title": set_title,
@@ -45,7 +45,6 @@ def render_page(report: Report) -> str:
     }
     return made.get_template("page.html").render(
         report=report,
-        sections=_sections(report),
         metrics=metrics_with("paper"),
         analysis_tables=list(analysis_tables(report.analysis)) if report.analysis else [],
         policy=Markup(policy),  # noqa: S704 - our own words
@@ -74,30 +73,13 @@ class _Ready(str):
 
 def _environment(**options: Any) -> Environment:
     made = template_environment("dtpt.report.page", "templates", **options)
+    made.globals["version"] = package_version("dtpt")
     made.filters |= {
         "condition_facts": condition_facts,
         "dataset_table": dataset_table,
         "environment_facts": environment_facts,
     }
     return made
-
-
-def _sections(report: Report) -> dict[str, str]:
-    parts = report.parts
-    headings = {
-        "reliability": any(part.reliability for part in parts) and "Reliability",
-        "results": "Results",
-        "recorded": report.record is not None and "Recorded run",
-        "coverage": any(part.coverage.tables for part in parts) and "Coverage check",
-        "sets": "Per data set",
-        "figures": bool(report.figures) and "Figures",
-        "analysis": report.analysis is not None and "Analysis",
-        "mistakes": any(part.mistakes for part in parts) and "Confident mistakes",
-        "reading": "How to read the numbers",
-        "run": "Settings",
-        "commands": "Commands",
-    }
-    return {key: heading for key, heading in headings.items() if heading}
 
 
 def _inline(figure: CaptionedFigure, name: str) -> list[Markup]:
@@ -108,14 +90,6 @@ def _inline(figure: CaptionedFigure, name: str) -> list[Markup]:
         text = inline_svg(svg, name=f"{name}p{index}", title=figure.title, description=words)
         drawn.append(Markup(text))  # noqa: S704 - drawn by us
     return drawn
-
-
-def _groups_by(items: Iterable[Any], attribute: str) -> list[tuple[str, list[Any]]]:
-    """Group items by an attribute, in order of appearance (Jinja's own filter sorts)."""
-    groups: dict[str, list[Any]] = {}
-    for item in items:
-        groups.setdefault(getattr(item, attribute), []).append(item)
-    return list(groups.items())
 
 
 def _unbroken(text: str) -> str:
@@ -133,37 +107,32 @@ def _code(commands: Sequence[str]) -> _Ready:
 
 
 def condition_facts(condition: Condition) -> list[tuple[str, str]]:
-    entries, tuning = condition.datasets.values(), condition.tuning
     prompt = f"“{condition.template}”" + (" and a trained context" if condition.context else "")
-    size = condition.size_text(condition.datasets)
-    views = dict.fromkeys(str(entry.views.get("count", "?")) for entry in entries)
-    steps = _counted(tuning.get("steps"), "AdamW step")
-    rate = f"learning rate {tuning.get('learning_rate')}"
+    tuning = (f"{name.replace('_', ' ')} {value}" for name, value in condition.tuning.items())
     return [
         ("Model", condition.model),
         ("Weights (sha256)", condition.fingerprint[:16]),
         ("Precision", condition.precision),
         ("Prompt", prompt),
         ("Methods", ", ".join(variant.title for variant in condition.stored_variants())),
-        ("Seeds", ", ".join(str(seed) for seed in condition.seeds)),
-        ("Images", f"{size} in {_counted(len(entries), 'data set')}"),
-        ("Views per image", ", ".join(views)),
-        ("Tuning", f"{steps}, {rate}, ρ = {tuning.get('rho')}, entropy {tuning.get('entropy')}"),
+        ("Seeds", ", ".join(map(str, condition.seeds))),
+        ("Images", condition.size_text(condition.datasets)),
+        ("Tuning", ", ".join(tuning)),
     ]
 
 
-def _counted(number: object, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def dataset_table(condition: Condition) -> Table:
-    rows = []
-    for name, entry in condition.datasets.items():
-        size = condition.size_text([name]).removesuffix(" images")
-        views = str(entry.views.get("count", "?"))
-        views += " with AugMix" if entry.views.get("augmix") else ""
-        about = (set_title(name), family_title(entry.family), f"{entry.classes:,}", size)
-        rows.append((*about, views, entry.fingerprint[:12]))
+    rows = [
+        (
+            set_title(name),
+            family_title(entry.family),
+            f"{entry.classes:,}",
+            condition.size_text([name]).removesuffix(" images"),
+            f"{entry.views.get('count', '?')}{' with AugMix' * bool(entry.views.get('augmix'))}",
+            entry.fingerprint[:12],
+        )
+        for name, entry in condition.datasets.items()
+    ]
     heads = ("Data set", "Family", "Classes", "Images", "Views", "Fingerprint")
     return text_table("", heads, rows=rows)
 
@@ -175,7 +144,8 @@ def environment_facts(loaded: Loaded) -> list[tuple[str, str]]:
     facts: dict[str, list[str]] = {
         "Stores": [str(source.run.path) for source in loaded.sources],
         "First started": [started],
-        "Time": [f"{seconds / 60:.1f} minutes in {_counted(len(sessions), 'session')}"],
+        "Minutes": [f"{seconds / 60:.1f}"],
+        "Sessions": [str(len(sessions))],
     }
     for session in sessions:
         for name, value in (session.get("environment") or {}).items():
