@@ -76,14 +76,13 @@ def _tempered(cell: CellRows, numbers: LogProbabilities, *, at: float) -> CellRo
 
 def _labelled_tpt(condition: Condition, name: str) -> Labelled:
     """Read TPT's log-probabilities under every seed; nothing where some are not stored."""
-    found: Labelled = []
+    labelled: Labelled = []
     for seed, rows in zip(condition.seeds, condition.finished(name, TPT), strict=False):
-        is_first = seed == condition.seeds[0]  # which the coverage check needs again
-        numbers = condition.log_probabilities((name, TPT, seed), keep=is_first)
+        numbers = condition.log_probabilities((name, TPT, seed))
         if numbers is None:
             return []
-        found.append((numbers, rows.records["label"]))
-    return found
+        labelled.append((numbers, rows.records["label"]))
+    return labelled
 
 
 def _temperatures(tpt: Mapping[str, Labelled]) -> dict[str, float]:

@@ -23,11 +23,11 @@ from dtpt.files import canonical_json
 from dtpt.methods import method_label, method_title
 from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.runs.merging import merge_columns
-from dtpt.runs.reading import Failure, Run, session_notes
+from dtpt.runs.reading import Run, session_notes
 from dtpt.runs.results import predictions_of
 from dtpt.runs.rows import Columns, column_types
 from dtpt.runs.shards import MAIN_STORE, store_files
-from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
+from dtpt.runs.spec import Cell, DatasetSpec
 from dtpt.tuning.settings import TuningSettings
 
 COLUMNS = (
@@ -115,33 +115,14 @@ class LeaveOneOut:
     lambdas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by set and method
 
 
-@dataclass(frozen=True, eq=False)
 class Source:
     """One store that was read; it stays open for the log-probabilities."""
 
-    run: Run
-    sessions: list[dict[str, Any]]
-    classes: Mapping[str, tuple[str, ...]]  # by data set
-    failures: list[Failure]
-    notes: Mapping[str, tuple[str, ...]]  # by data set; "" for the whole run
-    columns: Mapping[Cell, Columns] = field(repr=False)  # rows by cell
-    counts: Mapping[Cell, tuple[int, int]] = field(repr=False)  # successes and failures
-
-    @classmethod
-    def scan(cls, run: Run) -> Self:
-        return cls(
-            run=run,
-            sessions=run.sessions(),
-            classes={name: run.classes(name) for name in run.datasets},
-            failures=run.failures(),
-            notes=run.notes(),
-            columns=run.columns(*COLUMNS),
-            counts=run.counts(),
-        )
-
-    @property
-    def spec(self) -> RunSpec:
-        return self.run.spec
+    def __init__(self, run: Run) -> None:
+        self.run, self.spec = run, run.spec
+        self.sessions, self.failures, self.notes = run.sessions(), run.failures(), run.notes()
+        self.classes = {name: run.classes(name) for name in run.datasets}
+        self.columns, self.counts = run.columns(*COLUMNS), run.counts()
 
     @property
     def folder(self) -> Path:
@@ -190,7 +171,6 @@ class Condition:
     sources: tuple[Source, ...] = ()
     precision: str = "float32"
     fitted: LeaveOneOut = field(default_factory=LeaveOneOut)
-    _kept: dict[Key, LogProbabilities] = field(default_factory=dict, repr=False)
 
     @property
     def title(self) -> str:
@@ -214,14 +194,13 @@ class Condition:
     def sets_of(self, family: str) -> tuple[str, ...]:
         return tuple(n for n, entry in self.datasets.items() if entry.family == family)
 
-    def variants(self, datasets: Iterable[str]) -> tuple[Variant, ...]:
-        """Return the variants of any of some data sets, in order of appearance."""
-        names = set(datasets)
+    def variants(self, datasets: Iterable[str] = ()) -> tuple[Variant, ...]:
+        """Return the variants of any of some data sets (of all), in order of appearance."""
+        names = set(datasets or self.datasets)
         return tuple(dict.fromkeys(variant for name, variant, _ in self.cells if name in names))
 
     def stored_variants(self, datasets: Iterable[str] = ()) -> tuple[Variant, ...]:
-        """Return those that are not derived, of some data sets or of all."""
-        return tuple(v for v in self.variants(datasets or self.datasets) if not v.derived)
+        return tuple(variant for variant in self.variants(datasets) if not variant.derived)
 
     def finished(self, dataset: str, variant: Variant) -> tuple[CellRows, ...]:
         """Return the cells under every seed if all of them are finished, else nothing."""
@@ -241,13 +220,8 @@ class Condition:
         entries = [self.datasets[name] for name in datasets]
         return _command(self.sources, entries, [variant.label], self.seeds)
 
-    def log_probabilities(self, key: Key, *, keep: bool = False) -> LogProbabilities | None:
-        """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored.
-
-        `keep` holds them in memory until they are asked for once more.
-        """
-        if key in self._kept:
-            return self._kept.pop(key)
+    def log_probabilities(self, key: Key) -> LogProbabilities | None:
+        """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored."""
         dataset, variant, seed = key
         cell = Cell(dataset, variant.method, variant.lambda_, seed, template=self.template)
         try:
@@ -260,11 +234,7 @@ class Condition:
         if len(parts) > 1:  # their rows agree: see `_cell_rows`
             ids, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
             numbers = np.concatenate([part[1] for part in parts])[first]
-        if not np.array_equal(ids, self.cells[key].records["sample"]):
-            return None
-        if keep:
-            self._kept[key] = numbers
-        return numbers
+        return numbers if np.array_equal(ids, self.cells[key].records["sample"]) else None
 
 
 @dataclass(frozen=True)
@@ -294,7 +264,7 @@ def load_runs(paths: Sequence[Path | str]) -> Loaded:
         raise ReportError("No run given: name at least one folder made by `dtpt eval`.")
     files = list(dict.fromkeys(f.resolve() for path in paths for f in store_files(path)))
     with ExitStack() as stack:
-        loaded = _combine([Source.scan(stack.enter_context(Run(file))) for file in files])
+        loaded = _combine([Source(stack.enter_context(Run(file))) for file in files])
         stack.pop_all()
     return loaded
 

@@ -47,20 +47,15 @@ def dial_figure(study: Study) -> Figure:
 def _draw_dial(axes: Axes, family: StudyFamily) -> None:
     most = max(row.facts["views"] for row in family.rows)
     dial = [r for r in family.rows if r.facts["fraction"] and r.facts["views"] == most]
-    looks = looks_for((row.facts["method"], None) for row in dial)
-    for method in dict.fromkeys(row.facts["method"] for row in dial):
-        own = sorted((r for r in dial if r.facts["method"] == method), key=_read)
-        x, gaps = [_read(row) for row in own], [row.estimates["signed_gap"] for row in own]
-        look = looks[method, None]
-        low, high = [100 * gap.low for gap in gaps], [100 * gap.high for gap in gaps]
+    dial.sort(key=lambda row: float(row.facts["fraction"]))
+    for (method, _), look in looks_for((row.facts["method"], None) for row in dial).items():
+        curve = [row for row in dial if row.facts["method"] == method]
+        gaps = [row.estimates["signed_gap"] for row in curve]
+        x = [100 * float(row.facts["fraction"]) for row in curve]
+        y, low, high = ([100 * getattr(g, end) for g in gaps] for end in ("value", "low", "high"))
         axes.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
-        y = [100 * gap.value for gap in gaps]
         axes.plot(x, y, color=look.colour, marker=look.marker, markersize=4, label=method)
     axes.axhline(0, color=INK, linewidth=0.8)
-
-
-def _read(row: StudyRow) -> float:
-    return 100 * float(row.facts["fraction"])
 
 
 def controls_figure(study: Study) -> Figure:
