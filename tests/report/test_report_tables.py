@@ -1,6 +1,9 @@
 """The report's tables: what is bold, the noise floor, the paper beside them, prompts, records."""
 
+import csv
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -215,3 +218,39 @@ def test_records_have_one_line_per_number_in_printed_units(tmp_path: Path) -> No
     assert first["value"] == 100 * means.numbers[means.variants[0], "accuracy", MEAN].value
     assert (first["unit"], first["method"], first["table"]) == ("%", "zero-shot", "means")
     assert {line["derived"] for line in lines} == {"", "temperature"}
+
+
+NEW_METRIC = """
+import sys
+from dtpt.metrics import METRICS, Metric
+roles = ("paper", "pooled", "compared", "summary")
+METRICS["sure"] = Metric(
+    "sure", "Sure", "Mean.", roles=roles, per_sample=lambda p, _: (p.confidence > 0.5).astype(float)
+)
+from dtpt.report import compare, write_report
+from dtpt.report.compare import method_choices
+run, out = sys.argv[1:]
+write_report([run], out)
+assert "sure" in {row["metric"] for row in compare(run, resamples=20).rows}
+assert "sure" in method_choices(run)[0]["methods"][0]["values"]
+"""
+
+
+def test_a_metric_of_the_metric_table_is_in_every_table_and_file(tmp_path: Path) -> None:
+    methods = (("zero-shot", None), ("tpt", None))
+    sets = [dataset(name, samples=6, methods=methods) for name in ("pets", "cars")]
+    run = write_run(tmp_path / "run", sets, random_says())
+    subprocess.run(
+        [sys.executable, "-c", NEW_METRIC, run, tmp_path / "out"], check=True, timeout=300
+    )
+    for name in ("index.html", "card.md", "tables.md", "tables.tex"):
+        assert "Sure" in (tmp_path / "out" / name).read_text("utf-8"), name
+    lines = csv.DictReader((tmp_path / "out" / "tables.csv").open(encoding="utf-8"))
+    tables = {line["table"] for line in lines if line["metric"] == "sure"}
+    assert tables == {
+        "pooled-1",
+        "pooled-1-against-zero-shot",
+        "pooled-1-against-tpt",
+        "fine-grained",
+        "fine-grained-sure",
+    }
