@@ -108,11 +108,7 @@ def compare(
 
 
 def method_choices(run: Path) -> tuple[dict[str, Any], list[Table]]:
-    """Return what the methods of a run give and cost, as a document and in a table per family.
-
-    Raises:
-        ReportError: the run has no two methods to choose from.
-    """
+    """Return what the methods of a run give and cost, as a document and in a table per family."""
     with load_runs([run]) as loaded:
         conditions = with_derived_rows(loaded).conditions
     methods, tables = [], []

@@ -33,11 +33,9 @@ Labelled = list[tuple[LogProbabilities, npt.NDArray[np.int64]]]
 
 
 def with_derived_rows(loaded: Loaded, fitted: LeaveOneOut | None = None) -> Loaded:
-    """Add the derived rows to all conditions.
+    """Add the derived rows to all conditions, while their stores are open.
 
-    Args:
-        loaded: its stores must be open, because temperatures need the stored probabilities.
-        fitted: from another run on the same sets; fitted on the runs themselves when not given.
+    `fitted` comes from another run on the same sets; when not given, the runs themselves are used.
     """
     conditions = tuple(_derive(condition, fitted) for condition in loaded.conditions)
     return replace(loaded, conditions=conditions)

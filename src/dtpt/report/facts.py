@@ -123,11 +123,7 @@ class FamilyFacts:
 def compare_conditions(
     conditions: Sequence[Condition], resampling: Resampling | None = None
 ) -> list[tuple[FamilyFacts, ...]]:
-    """Compare the methods of every family of several conditions; the level is that of all.
-
-    Raises:
-        ReportError: a method in `against` that no run has.
-    """
+    """Compare the methods of every family of several conditions; the level is that of all."""
     chosen = resampling or Resampling()
     pooled = [
         {f: methods for f in c.families if _is_comparable(methods := pooled_methods(c, f))}
@@ -349,10 +345,9 @@ def _missing(condition: Condition, sets: Sequence[str], variant: Variant) -> str
 def mean_and_spreads(
     values: npt.NDArray[np.float64],
 ) -> tuple[float, float | None, float | None]:
-    """Return the mean and the two readings of ± of (sets, seeds) values.
+    """Return the mean of (sets, seeds) values, and both readings of the paper's ±.
 
-    Both are sample standard deviations (n - 1) over seeds, because the paper does not say which it
-    prints: of the mean over sets, and averaged over sets.
+    They are sample standard deviations over seeds: of the mean over sets, and averaged over sets.
     """
     if values.shape[1] < 2:
         return float(values.mean()), None, None

@@ -385,10 +385,8 @@ def set_title(name: str) -> str:
     """Return a short title of a data set.
 
     Example:
-        >>> set_title("oxford_pets"), set_title("openmoji-line/food-drink")
-        ('OxfordPets', 'food-drink (line)')
-        >>> set_title("folder:/data/my pets")
-        'my pets'
+        >>> set_title("oxford_pets"), set_title("openmoji-line/food"), set_title("folder:/data/my")
+        ('OxfordPets', 'food (line)', 'my')
     """
     if name in NAMED_SETS:
         return catalog_entry(name).title

@@ -85,11 +85,7 @@ def make_record(
     command: str = "",
     resampling: Resampling | None = None,
 ) -> Record:
-    """Return the record of a run; of some `methods` with all their λ, or of all.
-
-    Raises:
-        ReportError: several stores, or a method that lacks images.
-    """
+    """Return the record of a finished run; of some `methods` with all their λ, or of all."""
     with load_runs([run]) as loaded:
         if len(loaded.sources) != 1:
             raise ReportError(f"{run} has {len(loaded.sources)} stores: `dtpt merge` it first.")

@@ -142,8 +142,7 @@ def _moving(methods: Sequence[MethodGeometry]) -> list[MethodGeometry]:
 def movement_drawing(methods: Sequence[MethodGeometry]) -> tuple[Figure, Axes]:
     """Draw the arc between text and image features and where each method moves the text.
 
-    Angles are the measured means; the movement (tangent along the arc, normal along the radius) is
-    enlarged by one common factor, which the axis label states, because it is small.
+    The movement (tangent along the arc, normal along the radius) is enlarged by one common factor.
     """
     figure = new_figure(4.8, 4.0, left=0.2)
     axes = figure.subplots()

@@ -176,25 +176,26 @@ def paper_floors(backbone: str, datasets: Sequence[str]) -> list[PaperFloor]:
         >>> floor.images, round(100 * floor.low, 1), round(100 * floor.high, 1)
         (1692, 3.0, 3.5)
     """
-    return [floor for name in datasets if (floor := _floor(backbone, name)) is not None]
-
-
-def _floor(backbone: str, dataset: str) -> PaperFloor | None:
-    images = paper_images(dataset)
-    accuracy = paper_number(backbone, dataset, method="tpt", metric="accuracy")
-    if images is None or accuracy is None:
-        return None
-    mean = accuracy.value / 100
-    floors = [
-        calibrated_ece(np.random.default_rng(0).beta(c * mean, c * (1 - mean), images))
-        for c in CONCENTRATIONS
-    ]
-    printed = {m: paper_number(backbone, dataset, method=m, metric="ece") for m in PAPER_METHODS}
-    return PaperFloor(
-        dataset=dataset,
-        images=images,
-        low=min(floor.mean for floor in floors),
-        high=max(floor.mean for floor in floors),
-        deviation=max(floor.deviation for floor in floors),
-        printed={method: number.value / 100 for method, number in printed.items() if number},
-    )
+    floors = []
+    for name in datasets:
+        accuracy = paper_number(backbone, name, method="tpt", metric="accuracy")
+        images = paper_images(name)
+        if images is None or accuracy is None:
+            continue
+        mean = accuracy.value / 100
+        expected = [
+            calibrated_ece(np.random.default_rng(0).beta(c * mean, c * (1 - mean), images))
+            for c in CONCENTRATIONS
+        ]
+        eces = {m: paper_number(backbone, name, method=m, metric="ece") for m in PAPER_METHODS}
+        floors.append(
+            PaperFloor(
+                dataset=name,
+                images=images,
+                low=min(ece.mean for ece in expected),
+                high=max(ece.mean for ece in expected),
+                deviation=max(ece.deviation for ece in expected),
+                printed={m: number.value / 100 for m, number in eces.items() if number},
+            )
+        )
+    return floors

@@ -118,9 +118,6 @@ def narrowed(
 
     Empty means all. A method without λ means all λ that the target has of it; one that the target
     does not have is run all the same.
-
-    Raises:
-        ReportError: nothing of the target is left.
     """
     sets = set(expand_names(datasets)) if datasets else set()
     wanted = aliases().get(model, model) if model is not None else None
