@@ -128,7 +128,8 @@ def _check(options: DemoOptions, folder: Path, *, record: "Record | None") -> No
         if record is not None:
             with open_run(folder) as run:
                 check = check_record(results_of(run), record)
-            print(check.text if check.compared else "", end="\n" if check.compared else "")
+            if check.compared:
+                print(check.text)
         return
     made = make_record(folder, methods=demo_methods(), command="dtpt demo --full")
     if record is not None:
