@@ -106,14 +106,14 @@ def _mean_columns(
     heads = [(METRICS[m], mean if c == MEAN else set_title(c)) for m, c in columns]
     titles = [head or metric.title for metric, head in heads]
     undecided = [t for t, c in zip(titles, columns, strict=True) if c in means.undecided]
-    notes = _mean_notes(lines, means)
+    notes = _mean_notes(lines)
     if sum(all(n.value is not None for n in numbers) for _, numbers in lines) > 1 and undecided:
         where = "any column" if len(undecided) == len(columns) else ", ".join(undecided)
         notes.append(f"No two rows are significantly different in {where}.")
     return _table(lines, heads, key=key, title=title, text=text, notes=notes)
 
 
-def _mean_notes(lines: Sequence[Line], means: MeanFacts) -> list[str]:
+def _mean_notes(lines: Sequence[Line]) -> list[str]:
     numbers = [number for _, numbers in lines for number in numbers]
     notes = [caption("tables", "single")] if len(lines) == 1 else []
     notes += [f"{v.title}: {first.missing}." for v, (first, *_) in lines if first.missing]
@@ -121,11 +121,6 @@ def _mean_notes(lines: Sequence[Line], means: MeanFacts) -> list[str]:
         notes.append(caption("tables", "intervals"))
     errata = {n.paper.printed.erratum for n in numbers if n.paper and n.paper.printed.erratum}
     notes += [f"Erratum of the paper, not a target: {text}" for text in sorted(errata)]
-    condition = means.condition
-    partial = [name for name in means.sets if condition.datasets[name].is_partial]
-    if partial:
-        sizes = ", ".join(f"{set_title(name)} {condition.size_text([name])}" for name in partial)
-        notes.append(f"Part of the data set only: {sizes}.")
     return notes
 
 

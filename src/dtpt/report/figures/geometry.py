@@ -98,17 +98,16 @@ def dispersion_figure(scatter: DispersionScatter) -> tuple[Figure, Axes]:
     """Draw ATFD (x) against ECE (y, %), one point per data set, template and method."""
     figure = new_figure(4.8, 3.5)
     axes = figure.subplots()
-    names = [parse_label(point.label).name for point in scatter.points]
-    looks = looks_for((name, None) for name in names)
-    for name in dict.fromkeys(names):
-        own = [p for p, other in zip(scatter.points, names, strict=True) if other == name]
-        x, y = [point.atfd for point in own], [100 * point.ece for point in own]
+    named = [(parse_label(point.label).name, point) for point in scatter.points]
+    for (method, _), look in looks_for((name, None) for name, _ in named).items():
+        x = [point.atfd for name, point in named if name == method]
+        y = [100 * point.ece for name, point in named if name == method]
         marks: Style = {"markersize": 5.5, "markerfacecolor": "none", "markeredgewidth": 1.3}
-        axes.plot(x, y, **looks[name, None].marks, **marks, label=method_title(name))
+        axes.plot(x, y, **look.marks, **marks, label=method_title(method))
     axes.set(xlabel="average text feature dispersion (ATFD)", ylabel="ECE (%)")
     values = (scatter.pearson, scatter.spearman, scatter.pearson_within)
-    named = zip(("Pearson", "Spearman", "within sets"), values, strict=True)
-    words = (f"{name} {value:+.2f}" for name, value in named if value is not None)
+    titles = zip(("Pearson", "Spearman", "within sets"), values, strict=True)
+    words = (f"{title} {value:+.2f}" for title, value in titles if value is not None)
     axes.set_title(", ".join(words).replace("-", "−"))
     tidy(axes, grid="both")
     add_legend_beside(figure, axes)
