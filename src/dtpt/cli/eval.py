@@ -185,11 +185,11 @@ def _count(result: "MethodResult", whole: int | None) -> str:
 
 def _show_plan(options: EvalOptions, *, as_json: bool) -> None:
     from dtpt.runs.cluster import plan_cluster
-    from dtpt.runs.progress import Quiet, format_seconds
+    from dtpt.runs.progress import Reporter, format_seconds
 
     if options.executor == "local":
         raise OptionError("--plan divides a run among the nodes of a cluster: add --executor ray.")
-    plan = plan_cluster(options, reporter=Quiet())
+    plan = plan_cluster(options, reporter=Reporter())
     records = [asdict(node) for node in plan.nodes]
     emit(
         plan,

@@ -17,13 +17,13 @@ from dtpt.errors import OptionError, RunError, short_repr
 from dtpt.executors.pool import InlineExecutor, ProcessExecutor, is_shippable, warm_up
 from dtpt.executors.process import CAN_START, WorkerProcess, stop
 from dtpt.files import AnyPath, as_path, digest, printable
-from dtpt.machine import describe_machine, package_version, usable_cores
+from dtpt.machine import describe_machine, free_memory, package_version, usable_cores
 from dtpt.methods import ResolvedMethod, expand_views, parse_label, resolve_method
 from dtpt.options import EvalOptions
 from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run, session_notes
-from dtpt.runs.resources import FEW_IMAGES, Resources, choose_resources, describe_work, this_machine
+from dtpt.runs.resources import FEW_IMAGES, Machine, Resources, choose_resources, describe_work
 from dtpt.runs.schema import archive
 from dtpt.runs.shards import Shard, find_shard
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
@@ -65,8 +65,10 @@ class Prepared:
 
     def resources(self, options: EvalOptions, *, images: int) -> Resources:
         """Choose workers, threads and view workers for what is left to do."""
+        if options.executor != "local":  # nodes of a cluster choose theirs
+            return Resources(0, options.threads or 1, 0)
         return choose_resources(
-            this_machine(self.model.device.type),
+            Machine(usable_cores(), free_memory(), self.model.device.type),
             self.work(images),
             workers=options.workers,
             view_workers=options.view_workers,
@@ -148,13 +150,7 @@ def run_options(
     datasets: "Sequence[Dataset] | None" = None,
     reporter: Reporter | None = None,
 ) -> Run:
-    """Evaluate what options describe and return the stored run.
-
-    Args:
-        options: What to run and where to store it.
-        model: Used instead of loading `options.model`.
-        datasets: Used instead of loading `options.dataset`.
-        reporter: Told about the progress; by default chosen for stderr.
+    """Evaluate what options describe; a given model and data sets are used instead of loading.
 
     Raises:
         RunError: The folder holds another configuration, too many images fail, or the disk is
@@ -211,18 +207,13 @@ class _Session:
         self._record_notes()
         with ExitStack() as stack:
             plan = stack.enter_context(Plan(self.prepared, store=self.store, shard=self.shard))
-            resources = Resources(
-                0, self.options.threads or 1, 0
-            )  # nodes of a cluster choose theirs
-            if self.options.executor == "local":
-                resources = self.prepared.resources(self.options, images=plan.missing)
+            resources = self.prepared.resources(self.options, images=plan.missing)
             session = self._describe(resources)
-            if plan.missing:
-                for text in session_notes([*self.store.sessions(), session]):
-                    self.reporter.note(text)
             self.store.begin_session(session)
             if not plan.missing:
                 return
+            for text in session_notes([*self.store.sessions()[:-1], session]):
+                self.reporter.note(text)
             executor = self._open_executor(stack, resources, warm=warm, images=plan.missing)
             stack.callback(executor.close)
             Scheduler(
@@ -266,23 +257,24 @@ class _Session:
                     environment={"OMP_NUM_THREADS": str(spec.threads)},
                     remedy="finished images are kept: run the same command with fewer --workers",
                 )
-            stack.enter_context(torch_threads(resources.threads))
+            stack.enter_context(torch_threads(spec.threads))
             factory = partial(RunWorker, spec, model=self.prepared.model)
             return InlineExecutor(factory, depth=spec.depth)
         finally:
             stop(warm)  # those that turned out not to be needed
 
     def _record_notes(self) -> None:
-        """Store class names, and print and store the notes of model and data sets."""
-        model = self.prepared.model
-        self.store.write_notes("", model.notes)
-        for text in model.notes:
-            self.reporter.note(text)
-        for dataset in self.prepared.datasets:
+        """Store class names, and show and store the notes of model and data sets."""
+        datasets = self.prepared.datasets
+        for dataset in datasets:
             self.store.write_classes(dataset.name, dataset.classes)
-            self.store.write_notes(dataset.name, dataset.notes)
-            for text in dataset.notes:
-                self.reporter.note(f"{dataset.name}: {text}")
+        for name, texts in [
+            ("", self.prepared.model.notes),
+            *((d.name, d.notes) for d in datasets),
+        ]:
+            self.store.write_notes(name, texts)
+            for text in texts:
+                self.reporter.note(f"{name}: {text}" if name else text)
 
     def _record_node(self, description: Mapping[str, object]) -> None:
         """Store that a node works on the run; note one of another kind than the others."""
@@ -324,12 +316,14 @@ def prepare(
     datasets: "Sequence[Dataset] | None" = None,
 ) -> Prepared:
     """Resolve names, load the model and list the data sets."""
+    from dtpt.clip.loading import load_model
     from dtpt.clip.prompts import context_digest, load_context, placeholder_template
     from dtpt.runs.worker import WorkerSpec
 
     full = list(datasets) if datasets is not None else _load_datasets(options)
     entries = tuple(_evaluated_set(dataset, options) for dataset in full)  # before weights load
-    loaded = model if model is not None else _load_model(options)
+    names = {"device", "activation", "precision"}
+    loaded = model or load_model(options.model, **options.model_dump(include=names))
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be identified.")
     context = load_context(options.context) if options.context else None
@@ -349,6 +343,7 @@ def prepare(
         keep=options.keep,
         batch=options.batch,
     )
+    has_state = any(m.method.is_stateful for entry in entries for m in entry.methods)
     described = zip(entries, full, limited, strict=True)
     spec = RunSpec(
         model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
@@ -359,7 +354,7 @@ def prepare(
         tuning=options.tuning.model_dump(mode="json"),
         precision=loaded.precision,
         batch=options.batch,
-        order=_order(limited) if any(_has_state(entry.methods) for entry in entries) else None,
+        order=_order(limited) if has_state else None,
         code_version=package_version("dtpt"),
     )
     in_memory = model is not None or datasets is not None
@@ -371,10 +366,6 @@ def prepare(
         examples=tuple(_examples(*pair) for pair in zip(full, entries, strict=True)),
         is_shippable=not in_memory and is_shippable([entry.methods for entry in entries]),
     )
-
-
-def _has_state(methods: Sequence[ResolvedMethod]) -> bool:
-    return any(method.method.is_stateful for method in methods)
 
 
 def _order(datasets: "Sequence[Dataset]") -> str:
@@ -393,26 +384,8 @@ def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]"
 def _load_datasets(options: EvalOptions) -> "list[Dataset]":
     from dtpt.data.loading import expand_names, load_dataset
 
-    return [
-        load_dataset(
-            name,
-            data_root=options.data_root,
-            presentation=options.presentation,
-            partial=options.partial,
-        )
-        for name in expand_names(options.dataset)
-    ]
-
-
-def _load_model(options: EvalOptions) -> "Clip":
-    from dtpt.clip.loading import load_model
-
-    return load_model(
-        options.model,
-        device=options.device,
-        activation=options.activation,
-        precision=options.precision,
-    )
+    chosen = options.model_dump(include={"data_root", "presentation", "partial"})
+    return [load_dataset(name, **chosen) for name in expand_names(options.dataset)]
 
 
 def _evaluated_set(dataset: "Dataset", options: EvalOptions) -> "EvaluatedSet":
@@ -466,9 +439,7 @@ def _datasets_in_memory(dataset: object) -> "list[Dataset] | None":
     """Return data sets that are in memory; None where names are given."""
     from dtpt.data.dataset import Dataset
 
-    several = [dataset] if isinstance(dataset, Dataset) else dataset
-    if not isinstance(several, list | tuple):
-        return None
+    several = dataset if isinstance(dataset, list | tuple) else [dataset]
     objects = [each for each in several if isinstance(each, Dataset)]
     if objects and len(objects) < len(several):
         raise OptionError("dataset mixes names and data sets; pass one kind.")

@@ -22,14 +22,8 @@ FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
 SCORED = {"results", "clip-benchmark"}
 LONGEST_NAME = 150
 ROWS_PER_GROUP = 50_000  # of a Parquet file
-_CELL_TYPES = {
-    "dataset": "TEXT",
-    "id": "TEXT",
-    "method": "TEXT",
-    "lambda": "REAL",
-    "seed": "INTEGER",
-    "template": "TEXT",
-}
+_CELL = {"dataset": "TEXT", "id": "TEXT", "method": "TEXT", "lambda": "REAL", "seed": "INTEGER"}
+_CELL |= {"template": "TEXT"}
 _SAMPLE = tuple(column.name for column in SAMPLE_COLUMNS if column.is_exported)[1:]  # no label
 
 
@@ -46,16 +40,9 @@ def _record(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:
     sample_id, prediction = row.pop("sample"), row["prediction"]
     if row["top5"] is not None:
         row["top5"] = json.loads(row["top5"])
-    return {
-        "dataset": cell.dataset,
-        "id": sample_id,
-        "method": cell.method,
-        "lambda": cell.lambda_,
-        "seed": cell.seed,
-        "template": cell.template,
-        **row,
-        "correct": None if prediction is None else prediction == row["label"],
-    }
+    values = (cell.dataset, sample_id, cell.method, cell.lambda_, cell.seed, cell.template)
+    correct = None if prediction is None else prediction == row["label"]
+    return {**dict(zip(_CELL, values, strict=True)), **row, "correct": correct}
 
 
 def clip_benchmark_records(run: Run, scores: Sequence[MethodResult]) -> list[dict[str, Any]]:
@@ -89,11 +76,7 @@ def export(
 ) -> list[Path]:
     """Write the files of some `FORMATS` into a folder and return their paths.
 
-    Args:
-        run: The run.
-        folder: Made when missing.
-        formats: Which files.
-        scores: Those of `score_methods`, when the caller has them.
+    `scores` are those of `score_methods`, when the caller has them.
 
     Raises:
         RunError: A format is unknown or a file cannot be written; older files stay whole.
@@ -159,15 +142,16 @@ def _write_parquet(stream: Any, records: Iterator[dict[str, Any]]) -> None:
 def _columnar(record: dict[str, Any]) -> dict[str, Any]:
     """Split the five most likely classes into two lists of numbers."""
     pairs = record.pop("top5") or []
-    labels, probabilities = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return {**record, "top5_labels": labels, "top5_probabilities": probabilities}
+    record["top5_labels"] = [label for label, _ in pairs]
+    record["top5_probabilities"] = [probability for _, probability in pairs]
+    return record
 
 
 def _parquet_schema() -> Any:
     import pyarrow as pa
 
     kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
-    fields = {name: kinds[kind] for name, kind in _CELL_TYPES.items()}
+    fields = {name: kinds[kind] for name, kind in _CELL.items()}
     fields |= {column.name: kinds[column.type] for column in EXPORTED if column.name != "top5"}
     fields |= {"correct": pa.bool_(), **dict.fromkeys(_SAMPLE, pa.string())}
     fields |= {"top5_labels": pa.list_(pa.int64()), "top5_probabilities": pa.list_(pa.float64())}

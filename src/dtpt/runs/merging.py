@@ -23,8 +23,11 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
     shards = shard_files(folder)
     if not shards:
         raise RunError(f"{folder} holds no shards (shard-1-of-4.sqlite, ...).")
-    spec = _largest({path: _spec_of(path) for path in shards})
-    with Store(folder / MAIN_STORE, spec) as store:
+    specs = {}
+    for path in shards:
+        with Run(path) as part:
+            specs[path] = part.spec
+    with Store(folder / MAIN_STORE, _largest(specs)) as store:
         for path in shards:
             store.merge_from(path)
     run = open_run(folder)
@@ -36,11 +39,6 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
             f"({missing}). Finish the shards and merge again, or use --partial."
         )
     return run
-
-
-def _spec_of(path: Path) -> RunSpec:
-    with Run(path) as run:
-        return run.spec
 
 
 def _largest(specs: Mapping[Path, RunSpec]) -> RunSpec:
@@ -74,9 +72,7 @@ def _describe_missing(run: Run, shards: Sequence[Path]) -> str:
 def merge_columns(cell: Cell, parts: Sequence[tuple[Run, Columns]]) -> Columns:
     """Merge the columns of one cell from several stores (shards, copies); equal rows count once.
 
-    Args:
-        cell: The cell.
-        parts: Stores with what `Run.columns` gave, `sample` among it; at least one.
+    `parts` are stores with what `Run.columns` gave, `sample` among it; at least one.
 
     Raises:
         RunError: Two stores have a row of the same sample, and they differ.

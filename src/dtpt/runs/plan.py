@@ -40,11 +40,6 @@ class Stage:
 class Plan:
     """What is missing in a store; rows that another division into shards finished count.
 
-    Args:
-        prepared: What the run is.
-        store: Where its rows are.
-        shard: The images to evaluate here.
-
     Raises:
         RunError: An image that has rows has changed since.
     """

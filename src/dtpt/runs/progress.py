@@ -4,7 +4,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -13,41 +13,24 @@ SECONDS_BETWEEN_LINES = 30.0
 NODES_SHOWN = 8
 
 
-class Reporter(Protocol):
-    """Shows the progress of a run; stages may overlap."""
+class Reporter:
+    """Shows the progress of a run, stages of which may overlap; this one shows notes alone."""
 
     def start(self, title: str, total: int, *, done: int) -> None:
         """Begin a stage of `total` images, `done` of which are stored already."""
-        ...
 
     def advance(self, title: str, *, worker: int | str = 0) -> None:
         """Count one stored image of a stage; `worker` is a number, or a node of a cluster."""
-        ...
 
     def note(self, text: str) -> None:
         """Show a line that is not progress."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Quiet:
-    """No progress, only notes."""
-
-    def start(self, title: str, total: int, *, done: int) -> None:
-        pass
-
-    def advance(self, title: str, *, worker: int | str = 0) -> None:
-        pass
-
-    def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        pass
+        """End the display."""
 
 
-class Silent(Quiet):
+class Silent(Reporter):
     """No output."""
 
     def note(self, text: str) -> None:
@@ -59,17 +42,13 @@ class _Stage:
     total: int
     done: int
     began: float
-    by_worker: Counter[int | str] = field(default_factory=Counter)
-
-    @property
-    def new(self) -> int:
-        return self.by_worker.total()
+    by_worker: Counter[int | str] = field(default_factory=Counter)  # in this session
 
     def rate(self, now: float) -> float:
-        return self.new / max(now - self.began, 1e-9)
+        return self.by_worker.total() / max(now - self.began, 1e-9)
 
 
-class Lines:
+class Lines(Reporter):
     """One line per 30 seconds and one at the end of each stage."""
 
     def __init__(
@@ -97,9 +76,6 @@ class Lines:
     def note(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
-    def close(self) -> None:
-        pass
-
 
 def _line(title: str, stage: _Stage, *, now: float) -> str:
     rate = stage.rate(now)
@@ -119,7 +95,7 @@ def _by_worker(counts: Counter[int | str]) -> str:
     return ", ".join(shown) + (f", {others} more nodes" if others else "")
 
 
-class Bar:
+class Bar(Reporter):
     """A bar with images per second and time left for each stage."""
 
     def __init__(self) -> None:
@@ -164,7 +140,7 @@ class Bar:
 
 def make_reporter(*, quiet: bool) -> Reporter:
     if quiet:
-        return Quiet()
+        return Reporter()
     return Bar() if sys.stderr.isatty() else Lines()
 
 

@@ -5,14 +5,11 @@
 >>> rows.correct.mean(), rows.confidence.mean()                             # doctest: +SKIP
 """
 
-import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +17,10 @@ import numpy.typing as npt
 from dtpt.errors import RunError
 from dtpt.methods import parse_label
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_types, unpack
-from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names, store_errors
+from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names
 from dtpt.runs.shards import store_file
-from dtpt.runs.spec import Cell
-from dtpt.runs.store import (
-    SampleRecord,
-    SelectedLambda,
-    read_finished,
-    read_lambdas,
-    read_samples,
-    read_sessions,
-    read_spec,
-)
+from dtpt.runs.spec import Cell, RunSpec
+from dtpt.runs.store import SelectedLambda, StoreFile
 
 if TYPE_CHECKING:
     import pandas
@@ -50,7 +39,7 @@ class Failure:
     reason: str
 
 
-class Run:
+class Run(StoreFile):
     """A stored run, read-only.
 
     Attributes:
@@ -65,46 +54,18 @@ class Run:
         self.path = path
         self._connection = connect_for_reading(path)
         try:
-            with self._trusted():
-                spec = read_spec(self._connection) if self._tables() else None
-                lost = spec is None and bool(self._tables()) and self._has_cells()
-            if lost:
-                raise RunError(damaged(path, "it has rows and no specification"))
-            if spec is None:
-                raise RunError(f"{path} holds no run yet: start one with `dtpt eval`.")
+            self.spec = self._checked_spec()
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
-        self.spec = spec
 
-    def _tables(self) -> list[Any]:
-        return self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-
-    def _has_cells(self) -> bool:
-        return self._connection.execute("SELECT 1 FROM cells LIMIT 1").fetchone() is not None
-
-    def close(self) -> None:
-        """Close the file; reading afterwards is an error."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @contextmanager
-    def _trusted(self) -> Iterator[None]:
-        """Report content that does not have the form in which we write it as damage."""
-        with store_errors(self.path):
-            try:
-                yield
-            except (ValueError, TypeError, OverflowError, zlib.error) as error:
-                raise RunError(damaged(self.path, error)) from error
-
-    def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with self._trusted():
-            return self._connection.execute(query, values).fetchall()
+    def _checked_spec(self) -> RunSpec:
+        is_new = not self._query("SELECT 1 FROM sqlite_master LIMIT 1")
+        if not is_new and (spec := self._stored_spec()) is not None:
+            return spec
+        if is_new or not self._query("SELECT 1 FROM cells LIMIT 1"):
+            raise RunError(f"{self.path} holds no run yet: start one with `dtpt eval`.")
+        raise RunError(damaged(self.path, "it has rows and no specification"))
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -117,8 +78,8 @@ class Run:
 
     def classes(self, dataset: str) -> tuple[str, ...]:
         """Return the class names of a data set, in label order."""
-        rows = self._all("SELECT name FROM classes WHERE dataset = ? ORDER BY label", (dataset,))
-        return tuple(name for (name,) in rows)
+        query = "SELECT name FROM classes WHERE dataset = ? ORDER BY label"
+        return tuple(name for (name,) in self._query(query, dataset))
 
     def select(
         self,
@@ -166,53 +127,34 @@ class Run:
         Raises:
             RunError: pandas is not installed; `records` needs none.
         """
-        return self.rows().to_pandas()
+        try:
+            import pandas
+        except ImportError as error:
+            text = "pandas is not installed: `pip install pandas`, or use Run.records()."
+            raise RunError(text) from error
+        return pandas.DataFrame(self.records())
 
     def rows_of(self, *cells: Cell) -> Rows:
         """Return the successful rows of these cells, in their order, each by sample id."""
-        if len(cells) == len(self.cells) > 1:  # all of them: one pass over the file
-            tables = self.columns(*ARRAY_COLUMNS)
-            empty = np.empty(0, dtype=column_types(ARRAY_COLUMNS))
-            return Rows(cells, [tables.get(cell, empty) for cell in cells])
-        return Rows(cells, [self._table(cell, "ORDER BY sample") for cell in cells])
-
-    def mistakes(self, cell: Cell, count: int) -> Rows:
-        """Return the wrong predictions of a cell, the most confident ones first."""
-        ending = "AND prediction != label ORDER BY confidence DESC, sample LIMIT ?"
-        return Rows([cell], [self._table(cell, ending, count)])
-
-    def _table(self, cell: Cell, ending: str, *values: int) -> Columns:
-        query = (
-            f"SELECT {column_sql(ARRAY_COLUMNS)} FROM rows "  # noqa: S608 - our own words
-            f"WHERE cell = ? AND status = 'ok' {ending}"
-        )
-        with self._trusted():
-            rows = self._connection.execute(query, (cell.key, *values))
-            return np.fromiter(rows, dtype=column_types(ARRAY_COLUMNS))
+        return Rows(cells, [self._table(cell, ARRAY_COLUMNS) for cell in cells])
 
     def columns(self, *columns: str) -> dict[Cell, Columns]:
         """Return some columns of the successful rows of all cells, each by sample id.
 
-        One pass over the file; cells without rows are not in the result. Columns are `sample`,
-        `correct` and those of `dtpt.runs.schema.COLUMNS`.
+        Cells without rows are not in the result. Columns are `sample`, `correct` and those of
+        `dtpt.runs.schema.COLUMNS`.
         """
-        by_key = {cell.key: cell for cell in self.cells}
-        kinds = np.dtype([("cell", "i8"), *column_types(columns).descr])
+        tables = {cell: self._table(cell, columns) for cell in self.cells}
+        return {cell: table for cell, table in tables.items() if len(table)}
+
+    def _table(self, cell: Cell, columns: Sequence[str]) -> Columns:
         query = (
-            f"SELECT cell, {column_sql(columns)} FROM rows "  # noqa: S608 - our own words
-            "WHERE status = 'ok' ORDER BY cell, sample"
+            f"SELECT {column_sql(columns)} FROM rows "  # noqa: S608 - our own words
+            "WHERE cell = ? AND status = 'ok' ORDER BY sample"
         )
         with self._trusted():
-            table = np.fromiter(self._connection.execute(query), dtype=kinds)
-        starts = np.flatnonzero(np.diff(table["cell"], prepend=-1))
-        parts = np.split(table[list(columns)], starts[1:]) if len(table) else []
-        keys = table["cell"][starts].tolist()
-        return {by_key[k]: part for k, part in zip(keys, parts, strict=True) if k in by_key}
-
-    def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
-        """Return which of some samples have a successful row of a cell."""
-        with self._trusted():
-            return read_finished(self._connection, cell, ids)
+            rows = self._open.execute(query, (cell.key,))
+            return np.fromiter(rows, dtype=column_types(columns))
 
     def probabilities(self, cell: Cell) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float32]]:
         """Return the ids of a cell's successful rows, in their order, and (n, C) log-probabilities.
@@ -226,7 +168,7 @@ class Run:
             "SELECT sample, log_probabilities FROM rows "
             "WHERE cell = ? AND status = 'ok' ORDER BY sample"
         )
-        rows = self._all(query, (cell.key,))
+        rows = self._query(query, cell.key)
         if any(data is None for _, data in rows):
             raise RunError(
                 f"{self.path} holds rows of {cell.label} without all probabilities: they were "
@@ -238,30 +180,18 @@ class Run:
                 row[:] = unpack(data)
         return np.array([name for name, _ in rows], dtype=np.object_), values
 
-    def lambdas(self) -> dict[Cell, SelectedLambda]:
-        """Return the λ that were selected without labels (`@auto`), by cell, in the run's order."""
-        with self._trusted():
-            return read_lambdas(self._connection, self.spec)
-
     def stored_rows(self, cell: Cell) -> Iterator[dict[str, Any]]:
         """Yield all rows of a cell, failed ones included, by sample id, as stored."""
         query = f"SELECT sample, {names(EXPORTED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
         keys = ("sample", *(column.name for column in EXPORTED))
         with self._trusted():
-            for row in self._connection.execute(query, (cell.key,)):
+            for row in self._open.execute(query, (cell.key,)):
                 yield dict(zip(keys, row, strict=True))
-
-    def top5(self, cell: Cell) -> dict[str, list[tuple[int, float]]]:
-        """Return, by sample id, the five most likely (label, probability) pairs."""
-        query = "SELECT sample, top5 FROM rows WHERE cell = ? AND status = 'ok' ORDER BY sample"
-        rows = self._all(query, (cell.key,))
-        with self._trusted():
-            return {name: [(int(k), float(p)) for k, p in json.loads(t)] for name, t in rows}
 
     def counts(self) -> dict[Cell, tuple[int, int]]:
         """Return (successful, failed) rows of every cell."""
         query = "SELECT cell, sum(status = 'ok'), sum(status = 'failed') FROM rows GROUP BY cell"
-        counts = {key: (ok, failed) for key, ok, failed in self._all(query)}
+        counts = {key: (ok, failed) for key, ok, failed in self._query(query)}
         return {cell: counts.get(cell.key, (0, 0)) for cell in self.cells}
 
     @property
@@ -275,30 +205,20 @@ class Run:
             "SELECT dataset, sample, min(reason) FROM results WHERE status = 'failed' "
             "GROUP BY dataset, sample ORDER BY dataset, sample"
         )
-        return [Failure(*row) for row in self._all(query)]
-
-    def samples(self, dataset: str) -> dict[str, SampleRecord]:
-        """Return what is stored about the samples of a data set, by id."""
-        with self._trusted():
-            return read_samples(self._connection, dataset)
+        return [Failure(*row) for row in self._query(query)]
 
     def notes(self) -> dict[str, tuple[str, ...]]:
         """Return what readers of the numbers should know, by data set; "" for the whole run."""
-        notes: dict[str, list[str]] = {}
-        for dataset, text in self._all("SELECT dataset, text FROM notes ORDER BY dataset, text"):
-            notes.setdefault(dataset, []).append(text)
-        for dataset, text in lambda_notes(self.lambdas()):
-            notes.setdefault(dataset, []).append(text)
-        for text in session_notes(self.sessions()):
-            notes.setdefault("", []).append(text)
-        return {
-            dataset: tuple(notes[dataset]) for dataset in ("", *self.datasets) if dataset in notes
+        pairs = [
+            *self._query("SELECT dataset, text FROM notes ORDER BY dataset, text"),
+            *lambda_notes(self.lambdas()),
+            *(("", text) for text in session_notes(self.sessions())),
+        ]
+        notes = {
+            dataset: tuple(text for name, text in pairs if name == dataset)
+            for dataset in ("", *self.datasets)
         }
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """Return when and where the run was worked on: started, seconds, rows, environment."""
-        with self._trusted():
-            return read_sessions(self._connection)
+        return {dataset: texts for dataset, texts in notes.items() if texts}
 
 
 def is_complete(run: Run, counts: Mapping[Cell, tuple[int, int]]) -> bool:

@@ -1,11 +1,11 @@
-"""How many view_workers, threads and view view_workers a machine is best used with.
+"""How many workers, threads and view workers a run uses on a machine.
 
 * The thread count decides numbers in their last bits, so it must not depend on the machine: one
   thread per worker on a CPU, whatever the number of cores, unless `--threads` sets it.
-* On a CPU, view_workers that each do everything for their own images keep all cores busy without
-  waiting for each other: as many as cores and memory allow, and no view view_workers.
-* An accelerator is fed by one worker, with view view_workers beside it.
-* A model or data set that only this process has is used here, with view view_workers beside it.
+* On a CPU, workers that each do everything for their own images keep all cores busy without
+  waiting for each other: as many as cores and memory allow, and no view workers.
+* An accelerator is fed by one worker, with view workers beside it.
+* A model or data set that only this process has is used here, with view workers beside it.
 * A worker takes seconds to start, so there are no more than the work is worth.
 """
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 from dtpt.executors.cluster import MEMORY_FRACTION, MOST_VIEW_WORKERS
 from dtpt.executors.process import CAN_START
-from dtpt.machine import free_memory, usable_cores
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,15 +95,11 @@ def _workers(
         return workers
     if view_workers != "auto" or machine.device != "cpu":
         return 1
-    bounds = [machine.cores // threads, _worth(work)]
+    worth = int(work.images * work.image_seconds / SECONDS_TO_START)  # work longer than start
+    bounds = [machine.cores // threads, worth]
     if machine.memory is not None:
         bounds.append(int(MEMORY_FRACTION * machine.memory) // work.worker_bytes)
     return max(1, min(bounds))
-
-
-def _worth(work: Work) -> int:
-    # each should work longer than it takes to start
-    return int(work.images * work.image_seconds / SECONDS_TO_START)
 
 
 def describe_work(
@@ -121,13 +116,10 @@ def describe_work(
     graph = min(DEFAULT_BUDGET_BYTES, classes * TOKENS_PER_CLASS * graph_bytes_per_token(model))
     pixels = 3 * 4 * model.preprocessing.size**2  # bytes of one view
     activations = 40 * pixels * min(views, LARGEST_BATCH) + pixels * views
+    weights = _weight_bytes(model)
     return Work(
         images=images,
-        worker_bytes=PROCESS_BYTES
-        + _weight_bytes(model)
-        + model.packed_bytes
-        + 2 * graph
-        + activations,
+        worker_bytes=PROCESS_BYTES + weights + model.packed_bytes + 2 * graph + activations,
         image_seconds=SECONDS_PER_BYTE_AND_VIEW * views * _weight_bytes(model.visual),
         is_shippable=is_shippable,
     )
@@ -135,7 +127,3 @@ def describe_work(
 
 def _weight_bytes(module: "nn.Module") -> int:
     return sum(weights.numel() * weights.element_size() for weights in module.parameters())
-
-
-def this_machine(device: str = "cpu") -> Machine:
-    return Machine(usable_cores(), free_memory(), device)

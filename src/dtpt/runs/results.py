@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from dtpt.metrics import Predictions, metrics_with, score
-from dtpt.runs.reading import Run, is_complete
+from dtpt.runs.reading import Failure, Run, is_complete
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns
 from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
 
@@ -65,10 +65,6 @@ class MethodResult:
         pairs = ((seed, result.selected_lambda) for seed, result in self.seeds.items())
         return {seed: value for seed, value in pairs if value is not None}
 
-    @property
-    def is_complete(self) -> bool:
-        return all(r.effective + r.failed == r.expected for r in self.seeds.values())
-
 
 def predictions_of(table: Columns) -> Predictions:
     """Return stored rows as what metrics and comparisons are computed from."""
@@ -95,19 +91,6 @@ def score_methods(run: Run) -> list[MethodResult]:
             selected_lambda=lambdas[cell].value if cell in lambdas else None,
         )
     return [MethodResult(*key, seeds) for key, seeds in grouped.items()]
-
-
-def mean_over_datasets(results: Sequence[MethodResult]) -> dict[str, dict[str, float]]:
-    """Return, by label, the mean over data sets of methods that have a result on all of them."""
-    datasets = {result.dataset for result in results}
-    means = {}
-    for label in dict.fromkeys(result.label for result in results):
-        parts = [result for result in results if result.label == label]
-        if len(parts) == len(datasets) and all(part.mean for part in parts):
-            means[label] = {
-                key: float(np.mean([part.mean[key] for part in parts])) for key in parts[0].mean
-            }
-    return means
 
 
 class _Record(BaseModel):
@@ -147,12 +130,6 @@ class Fingerprints(_Record):
     datasets: dict[str, str]
 
 
-class FailureRecord(_Record):
-    dataset: str
-    sample: str
-    reason: str
-
-
 class Dates(_Record):
     exported: str
     sessions: tuple[dict[str, JsonValue], ...]
@@ -173,7 +150,7 @@ class Results(_Record):
     config: RunSpec
     fingerprints: Fingerprints
     complete: bool  # whether every image has a row everywhere
-    failures: tuple[FailureRecord, ...]
+    failures: tuple[Failure, ...]
     notes: dict[str, tuple[str, ...]]  # by data set; "" for the whole run
     environment: tuple[dict[str, JsonValue], ...]  # distinct machines and versions
     date: Dates  # the only entry that differs between equal runs
@@ -192,6 +169,7 @@ def results_of(run: Run, scores: Sequence[MethodResult] | None = None) -> Result
     methods = score_methods(run) if scores is None else scores
     metrics = metrics_with(known=("confidence", "label"))
     counts, failures, sessions = run.counts(), run.failures(), run.sessions()
+    environments = {json.dumps(s.get("environment", {}), sort_keys=True) for s in sessions}
     spec = run.spec
     return Results(
         results={
@@ -219,9 +197,9 @@ def results_of(run: Run, scores: Sequence[MethodResult] | None = None) -> Result
             datasets={entry.name: entry.fingerprint for entry in spec.datasets},
         ),
         complete=is_complete(run, counts),
-        failures=tuple(FailureRecord(**vars(failure)) for failure in failures),
+        failures=tuple(failures),
         notes=run.notes(),
-        environment=_environments(sessions),
+        environment=tuple(map(json.loads, sorted(environments))),
         date=_dates(sessions),
     )
 
@@ -239,18 +217,25 @@ def _method_record(result: MethodResult) -> MethodRecord:
 
 
 def _groups(spec: RunSpec, methods: Sequence[MethodResult]) -> dict[str, GroupRecord]:
+    families: dict[str, list[str]] = {}
+    for entry in spec.datasets:
+        families.setdefault(entry.family, []).append(entry.name)
     groups = {}
-    for family in dict.fromkeys(entry.family for entry in spec.datasets):
-        datasets = tuple(entry.name for entry in spec.datasets if entry.family == family)
+    for family, datasets in families.items():
+        means: dict[str, list[dict[str, float]]] = {}
+        for method in methods:
+            if method.dataset in datasets and method.mean:
+                means.setdefault(method.label, []).append(method.mean)
         if len(datasets) > 1:
-            parts = [method for method in methods if method.dataset in datasets]
-            groups[family] = GroupRecord(datasets=datasets, mean=mean_over_datasets(parts))
+            groups[family] = GroupRecord(
+                datasets=tuple(datasets),
+                mean={
+                    label: {key: float(np.mean([part[key] for part in parts])) for key in parts[0]}
+                    for label, parts in means.items()
+                    if len(parts) == len(datasets)
+                },
+            )
     return groups
-
-
-def _environments(sessions: Sequence[Mapping[str, Any]]) -> tuple[dict[str, JsonValue], ...]:
-    texts = {json.dumps(s.get("environment", {}), sort_keys=True) for s in sessions}
-    return tuple(json.loads(text) for text in sorted(texts))
 
 
 def _dates(sessions: Sequence[Mapping[str, Any]]) -> Dates:

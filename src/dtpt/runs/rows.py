@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dtpt.errors import RunError
 from dtpt.runs.schema import COLUMNS
 from dtpt.runs.spec import Cell
 
 if TYPE_CHECKING:
-    import pandas
     from torch import Tensor
 
     from dtpt.tuning import Outcome
@@ -25,12 +23,6 @@ TOP = 5
 LEAST_LOG = -60000.0  # float16 ends soon after
 ARRAY_COLUMNS = ("sample", *(column.name for column in COLUMNS if column.is_array))
 DTYPES = {"sample": "O", "correct": "?", **{c.name: c.dtype for c in COLUMNS}}
-# expressions over the table `rows` where a column is not read as it is
-EXPRESSIONS = {
-    "correct": "label = prediction",
-    "zero_shot_prediction": "coalesce(zero_shot_prediction, -1)",
-    "zero_shot_confidence": "coalesce(zero_shot_confidence, -1.0)",
-}
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ def column_types(names: Iterable[str]) -> np.dtype[Any]:
 
 def column_sql(names: Iterable[str]) -> str:
     """Return what to select from the table `rows` for these columns."""
-    return ", ".join(EXPRESSIONS.get(name, f'"{name}"') for name in names)
+    return ", ".join("label = prediction" if n == "correct" else f'"{n}"' for n in names)
 
 
 class Rows:
@@ -159,26 +151,11 @@ class Rows:
         """Return a dictionary of plain values for each row, as tables and JSON take them."""
         names = [*ARRAY_COLUMNS, "correct"]
         lists = [getattr(self, name).tolist() for name in names]
+        described = [
+            {"dataset": c.dataset, "method": c.method, "lambda": c.lambda_, "seed": c.seed}
+            for c in self.cells
+        ]
         return [
-            {**cell_record(self.cells[index]), **dict(zip(names, values, strict=True))}
+            {**described[index], **dict(zip(names, values, strict=True))}
             for index, *values in zip(self.cell_index.tolist(), *lists, strict=True)
         ]
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return the records as a pandas table."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise RunError(
-                "pandas is not installed: `pip install pandas`, or use Run.records()."
-            ) from error
-        return pandas.DataFrame(self.records())
-
-
-def cell_record(cell: Cell) -> dict[str, Any]:
-    return {
-        "dataset": cell.dataset,
-        "method": cell.method,
-        "lambda": cell.lambda_,
-        "seed": cell.seed,
-    }

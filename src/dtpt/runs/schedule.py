@@ -9,9 +9,8 @@ stored in the run and go with every task, so that all workers and later sessions
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from dtpt.errors import RunError
@@ -74,16 +73,7 @@ class FailureLimit:
 
 
 class Scheduler:
-    """Brings everything that a plan lacks into the store.
-
-    Args:
-        plan: What is missing.
-        executor: Runs the tasks.
-        prepared: What the run is.
-        store: Where rows go.
-        reporter: Told about every image.
-        max_failures: Largest fraction of unreadable images of a data set.
-    """
+    """Brings everything that a plan lacks into the store."""
 
     def __init__(
         self,
@@ -156,10 +146,9 @@ class Scheduler:
                 cells = [stage.cells[stage.methods.index(method)] for method in task.methods]
                 if stage.is_stream:  # a row depends on those before it: they are of one pass
                     self._store.remove_rows(cells)
-                result = (
-                    ImageResult(failure=event.reason) if isinstance(event, Failed) else event.result
-                )
-                for sample, each in image_results(task, result):
+                if isinstance(event, Failed):
+                    event = Done(event.task_id, ImageResult(failure=event.reason), event.worker)
+                for sample, each in image_results(task, event.result):
                     self._write_image(stage, sample, cells=cells, result=each)
                     stored.append((stage, event.worker))
         for stage, worker in stored:
@@ -190,7 +179,10 @@ class Scheduler:
         ]
         if not searched:
             return {}
-        with _locked(self._store.path.parent):  # other shards wait, and then use what is found here
+        from filelock import FileLock
+
+        # other shards wait, and then use what is selected here
+        with FileLock(self._store.path.parent / LOCK_FILE):
             self._store.write_lambdas(_lambdas_of_other_shards(self._store))
             for stage, task, event in self._run_whole(list(self._lambda_tasks(searched))):
                 self._write_lambdas(stage, task, result=event.result)
@@ -225,14 +217,6 @@ class Scheduler:
         self._store.write_lambdas(lambdas)
         for dataset, text in lambda_notes(lambdas):
             self._reporter.note(f"{dataset}: {text}")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    from filelock import FileLock
-
-    with FileLock(folder / LOCK_FILE):
-        yield
 
 
 def _lambdas_of_other_shards(store: Store) -> dict[Cell, SelectedLambda]:

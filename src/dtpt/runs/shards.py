@@ -55,26 +55,19 @@ def find_shard(given: str | None, environment: Mapping[str, str] | None = None) 
         Shard(index=1, count=4)
     """
     if given:
-        return parse_shard(given)
+        match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", given)
+        if match is None:
+            raise RunError(f"--shard is {given!r}; expected i/n, for example 2/4.")
+        return _checked(int(match[1]), int(match[2]), source=f"--shard {given}")
     variables = os.environ if environment is None else environment
     for rank, size in ENVIRONMENTS:
-        if variables.get(rank) and variables.get(size):
-            try:
-                number, count = int(variables[rank]), int(variables[size])
-            except ValueError:
-                raise RunError(
-                    f"{rank} and {size} must be whole numbers; or use --shard."
-                ) from None
+        values = variables.get(rank, ""), variables.get(size, "")
+        if all(values):
+            if not all(value.isdecimal() for value in values):
+                raise RunError(f"{rank} and {size} must be whole numbers; or use --shard.")
+            number, count = map(int, values)
             return _checked(number + 1, count, source=f"{rank}={number} and {size}={count}")
     return Shard()
-
-
-def parse_shard(text: str) -> Shard:
-    """Read "i/n" with i from 1 to n."""
-    found = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
-    if found is None:
-        raise RunError(f"--shard is {text!r}; expected i/n, for example 2/4.")
-    return _checked(int(found[1]), int(found[2]), source=f"--shard {text}")
 
 
 def _checked(index: int, count: int, *, source: str) -> Shard:
@@ -120,7 +113,6 @@ def store_file(path: Path | str) -> Path:
 def other_stores(folder: Path, shard: Shard) -> list[Path]:
     """Return stores that may hold rows of this shard: all but those of the same division."""
     same = re.compile(rf"shard-\d+-of-{shard.count}\.sqlite")
-    found = shard_files(folder)
-    if shard.count > 1 and (folder / MAIN_STORE).exists():
-        found.append(folder / MAIN_STORE)
-    return [path for path in found if not same.fullmatch(path.name)]
+    main = folder / MAIN_STORE
+    others = [path for path in shard_files(folder) if not same.fullmatch(path.name)]
+    return [*others, main] if shard.count > 1 and main.exists() else others

@@ -7,6 +7,7 @@ of a data set) and the size of the whole set are recorded, but do not enter the 
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,6 @@ class DatasetSpec(_Frozen):
     @property
     def is_partial(self) -> bool:
         return self.limit is not None or self.samples < self.whole
-
-    @property
-    def size_text(self) -> str:
-        """How many images, to print beside every number: `120 of 1,692 images`."""
-        if self.samples < self.whole:
-            return f"{self.samples:,} of {self.whole:,} images"
-        return f"{self.samples:,} images"
 
 
 @dataclass(frozen=True)
@@ -154,17 +148,10 @@ class RunSpec(_Frozen):
 
 def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
     """Return one line per setting that differs, `setting: old → new`."""
-    before, after = _flatten(old), _flatten(new)
-    if before.get("model.fingerprint") == after.get("model.fingerprint"):
-        before.pop("model.name", None)
-        after.pop("model.name", None)
-    keys = [*before, *(key for key in after if key not in before)]
-    absent = "(absent)"
-    return [
-        f"{key}: {_short(before.get(key, absent))} → {_short(after.get(key, absent))}"
-        for key in keys
-        if before.get(key, absent) != after.get(key, absent)
-    ]
+    before, after = _content(old), _content(new)
+    if old.model.fingerprint == new.model.fingerprint:
+        before["model"] = after["model"]  # only the name differs
+    return list(_differences(before, after, ""))
 
 
 def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
@@ -175,29 +162,26 @@ def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
     )
 
 
-def _flatten(spec: RunSpec) -> dict[str, str]:
-    content = spec.model_dump(mode="json", by_alias=True)
-    content["datasets"] = {
-        entry.name: {
-            **{name: value for name, value in dumped.items() if name not in NOT_IN_HASH},
-            "methods": ", ".join(method.label for method in entry.methods),
-        }
-        for entry, dumped in zip(spec.datasets, content["datasets"], strict=True)
-    }
-    return dict(_leaves(content, ""))
+def _content(spec: RunSpec) -> dict[str, Any]:
+    content = spec.model_dump(mode="json", by_alias=True, exclude={"datasets"})
+    dumped = {e.name: e.model_dump(mode="json", exclude=set(NOT_IN_HASH)) for e in spec.datasets}
+    for entry in spec.datasets:
+        dumped[entry.name]["methods"] = ", ".join(method.label for method in entry.methods)
+    return {**content, "datasets": dumped}
 
 
-def _leaves(content: Any, path: str) -> list[tuple[str, str]]:
-    if isinstance(content, dict):
-        return [
-            leaf
-            for key, value in content.items()
-            for leaf in _leaves(value, f"{path}.{key}" if path else str(key))
-        ]
-    return [(path, content if isinstance(content, str) else json.dumps(content))]
+def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
+    if isinstance(old, dict) or isinstance(new, dict):
+        before, after = (value if isinstance(value, dict) else {} for value in (old, new))
+        for key in {**before, **after}:
+            name = f"{path}.{key}" if path else key
+            yield from _differences(before.get(key), after.get(key), name)
+    elif old != new:
+        yield f"{path}: {_short(old)} → {_short(new)}"
 
 
-def _short(text: str) -> str:
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
     # fingerprints are cut to what distinguishes them
     is_digest = len(text) == 64 and all(c in "0123456789abcdef" for c in text)
     return text[:12] + "…" if is_digest else text

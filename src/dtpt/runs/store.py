@@ -8,6 +8,7 @@ import datetime
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass
@@ -50,19 +51,21 @@ WHERE NOT EXISTS (
     WHERE mine.started = theirs.started AND mine.environment = theirs.environment)
 """
 _COMPARED = tuple(column for column in COLUMNS if column.is_compared)
-_CONTRADICTION = f"""
-SELECT mine.sample FROM part.rows AS theirs JOIN rows AS mine USING (cell, sample)
-WHERE mine.status = 'ok' AND theirs.status = 'ok'
-    AND ({names(_COMPARED, "mine.")}) IS NOT ({names(_COMPARED, "theirs.")})
-"""  # noqa: S608
-_OTHER_IMAGE = """
-SELECT mine.sample FROM part.samples AS theirs JOIN samples AS mine USING (dataset, sample)
-WHERE mine.image_key != theirs.image_key
-"""
-_OTHER_LAMBDA = """
-SELECT theirs.cell FROM part.lambdas AS theirs JOIN lambdas AS mine USING (cell)
-WHERE mine.lambda != theirs.lambda
-"""
+_CONTRADICTIONS = (
+    f"""
+    SELECT mine.sample FROM part.rows AS theirs JOIN rows AS mine USING (cell, sample)
+    WHERE mine.status = 'ok' AND theirs.status = 'ok'
+        AND ({names(_COMPARED, "mine.")}) IS NOT ({names(_COMPARED, "theirs.")})
+    """,  # noqa: S608
+    """
+    SELECT mine.sample FROM part.samples AS theirs JOIN samples AS mine USING (dataset, sample)
+    WHERE mine.image_key != theirs.image_key
+    """,
+    """
+    SELECT 'lambdas of ' || method FROM part.lambdas AS theirs JOIN lambdas AS mine USING (cell)
+    JOIN cells USING (cell) WHERE mine.lambda != theirs.lambda
+    """,
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,79 @@ class SelectedLambda:
     images: int
 
 
-class Store:
+class StoreFile:
+    """One SQLite file of a run: what its readers and its writer query."""
+
+    path: Path
+    spec: RunSpec
+    _connection: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        """Close the file; reading afterwards is an error."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise RunError(f"{self.path} is closed already.")
+        return self._connection
+
+    @contextmanager
+    def _trusted(self) -> Iterator[None]:
+        """Report content that does not have the form in which we write it as damage."""
+        with store_errors(self.path):
+            try:
+                yield
+            except (ValueError, TypeError, OverflowError, zlib.error) as error:
+                raise RunError(damaged(self.path, error)) from error
+
+    def _query(self, query: str, *values: Any) -> list[Any]:
+        with self._trusted():
+            return self._open.execute(query, values).fetchall()
+
+    def _stored_spec(self) -> RunSpec | None:
+        stored = self._query("SELECT value FROM meta WHERE key = 'spec'")
+        with self._trusted():
+            return RunSpec.model_validate_json(stored[0][0]) if stored else None
+
+    def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
+        """Return which of some samples have a successful row of a cell."""
+        query = f"SELECT sample FROM rows WHERE cell = ? AND status = 'ok' AND {_among(ids)}"  # noqa: S608
+        return {sample for (sample,) in self._query(query, cell.key, *ids)}
+
+    def samples(self, dataset: str, ids: Sequence[str] | None = None) -> dict[str, SampleRecord]:
+        """Return what is stored about the samples of a data set, all or some, by id."""
+        chosen = "true" if ids is None else _among(ids)
+        columns = f"sample, {names(SAMPLE_COLUMNS)}"
+        query = f"SELECT {columns} FROM samples WHERE dataset = ? AND {chosen} ORDER BY sample"  # noqa: S608
+        return {row[0]: SampleRecord(*row) for row in self._query(query, dataset, *(ids or ()))}
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return when and where the run was worked on; `seconds` and `rows` None where killed."""
+        columns = ("started", "seconds", "encoded_images", "rows")
+        query = f"SELECT {', '.join(columns)}, environment FROM sessions ORDER BY id"  # noqa: S608
+        with self._trusted():
+            return [
+                {**dict(zip(columns, values, strict=True)), **json.loads(environment)}
+                for *values, environment in self._query(query)
+            ]
+
+    def lambdas(self) -> dict[Cell, SelectedLambda]:
+        """Return the λ that were selected without labels (`@auto`), by cell, in the run's order."""
+        rows = self._query("SELECT cell, lambda, images FROM lambdas")
+        stored = {key: SelectedLambda(*values) for key, *values in rows}
+        return {cell: stored[cell.key] for cell in self.spec.cells() if cell.key in stored}
+
+
+class Store(StoreFile):
     """The writer of one SQLite file; a lock keeps a second writer out.
 
     Args:
@@ -98,7 +173,6 @@ class Store:
         self.path = path
         self.spec = spec
         self.encoded_images = 0  # in this session, for the record
-        self._connection: sqlite3.Connection | None = None
         self._session: int | None = None
         self._rows = 0  # written in this session
         self._started = time.monotonic()
@@ -114,10 +188,7 @@ class Store:
 
     def _adopt(self, spec: RunSpec, shard: str) -> None:
         """Write the configuration into a new store or compare it with the stored one."""
-        try:
-            stored = read_spec(self._open)
-        except ValueError as error:
-            raise RunError(damaged(self.path, error)) from error
+        stored = self._stored_spec()
         if stored is not None and stored.hash != spec.hash and not spec.only_enlarges(stored):
             raise RunError(refusal(self.path, stored=stored, spec=spec))
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
@@ -126,12 +197,6 @@ class Store:
         with self._transaction():
             self._open.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", entries.items())
             self._open.executemany(f"INSERT OR IGNORE INTO cells ({columns}) {_values(6)}", cells)
-
-    @property
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise RunError(f"{self.path} is closed already.")
-        return self._connection
 
     def _transaction(self) -> AbstractContextManager[None]:
         if self._open.in_transaction:  # inside `together`
@@ -176,51 +241,30 @@ class Store:
         """Record λ that were selected without labels; one that is there stays."""
         self._insert("lambdas", ((cell.key, *astuple(value)) for cell, value in lambdas.items()))
 
-    def lambdas(self) -> dict[Cell, SelectedLambda]:
-        with store_errors(self.path):
-            return read_lambdas(self._open, self.spec)
-
     def begin_session(self, environment: Mapping[str, Any]) -> None:
         """Record when, where and how this process works on the run."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with self._transaction():
-            cursor = self._open.execute(
-                "INSERT INTO sessions (started, environment) VALUES (?, ?)",
-                (now, canonical_json(environment)),
-            )
-            self._session = cursor.lastrowid
+            query = "INSERT INTO sessions (started, environment) VALUES (?, ?)"
+            values = (now, canonical_json(environment))
+            self._session = self._open.execute(query, values).lastrowid
 
     def add_node(self, description: Mapping[str, Any]) -> None:
         """Record that a node of a cluster works in this session."""
         with self._transaction():
             query = "SELECT environment FROM sessions WHERE id = ?"
-            (text,) = self._open.execute(query, (self._session,)).fetchone()
+            ((text,),) = self._query(query, self._session)
             environment = json.loads(text)
             environment["nodes"] = [*environment.get("nodes", ()), dict(description)]
-            self._open.execute(
-                "UPDATE sessions SET environment = ? WHERE id = ?",
-                (canonical_json(environment), self._session),
-            )
-
-    def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
-        with store_errors(self.path):
-            return read_finished(self._open, cell, ids)
-
-    def sessions(self) -> list[dict[str, Any]]:
-        with store_errors(self.path):
-            return read_sessions(self._open)
-
-    def samples(self, dataset: str, ids: Sequence[str]) -> dict[str, SampleRecord]:
-        with store_errors(self.path):
-            return read_samples(self._open, dataset, ids=ids)
+            query = "UPDATE sessions SET environment = ? WHERE id = ?"
+            self._query(query, canonical_json(environment), self._session)
 
     def update_stamps(self, dataset: str, stamps: Mapping[str, str]) -> None:
         """Record the present stamps of files whose content is unchanged."""
-        values = [(stamp, dataset, sample) for sample, stamp in stamps.items()]
+        query = "UPDATE samples SET stamp = ? WHERE dataset = ? AND sample = ?"
         with self._transaction():
-            self._open.executemany(
-                "UPDATE samples SET stamp = ? WHERE dataset = ? AND sample = ?", values
-            )
+            values = ((stamp, dataset, sample) for sample, stamp in stamps.items())
+            self._open.executemany(query, values)
 
     def write(self, dataset: str, sample: SampleRecord, *, rows: Mapping[Cell, Row]) -> None:
         """Write all rows of one (image, seed), all or none.
@@ -229,7 +273,14 @@ class Store:
             RunError: Rows of another image under the same id are stored, or the disk is full.
         """
         values = [
-            (cell.key, sample.id, "ok", None, sample.label, *_fields(row))
+            (
+                cell.key,
+                sample.id,
+                "ok",
+                None,
+                sample.label,
+                *(getattr(row, c.name) for c in _MEASURED),
+            )
             for cell, row in rows.items()
         ]
         self._write(dataset, sample, values=values)
@@ -263,12 +314,10 @@ class Store:
         """Accept another image under a stored id, unless the old one has rows."""
         key = (dataset, sample.id)
         query = "SELECT 1 FROM results WHERE dataset = ? AND sample = ? AND status = 'ok' LIMIT 1"
-        if self._open.execute(query, key).fetchone() is not None:
+        if self._query(query, *key):
             raise RunError(changed_image(*key))
-        self._open.execute(
-            "UPDATE samples SET image_key = ?, stamp = ? WHERE dataset = ? AND sample = ?",
-            (sample.image_key, sample.stamp, *key),
-        )
+        query = "UPDATE samples SET image_key = ?, stamp = ? WHERE dataset = ? AND sample = ?"
+        self._query(query, sample.image_key, sample.stamp, *key)
 
     def merge_from(self, source: Path) -> None:
         """Take over the rows of another store of the same run, in one transaction.
@@ -297,17 +346,12 @@ class Store:
             execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM part.{table}")  # noqa: S608
 
     def _check_agreement(self, source: Path) -> None:
-        for query in (_CONTRADICTION, _OTHER_IMAGE):
-            if sample := self._open.execute(query).fetchone():
+        for query in _CONTRADICTIONS:
+            if differing := self._query(f"{query} LIMIT 1"):
                 raise RunError(
-                    f"{source} and {self.path} contradict each other on sample {sample[0]!r}: "
-                    "they were computed on different machines or data; use one of them."
+                    f"{source} and {self.path} contradict each other on {differing[0][0]!r}: they "
+                    "were computed on different machines or data; use one of them."
                 )
-        if self._open.execute(_OTHER_LAMBDA).fetchone():
-            raise RunError(
-                f"{source} and {self.path} selected different lambdas: they were computed on "
-                "different machines; use one of them."
-            )
 
     def close(self) -> None:
         """Record how long this session took, close the file and release the lock."""
@@ -325,19 +369,13 @@ class Store:
             connection.close()
         self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _values(count: int) -> str:
     return f"VALUES ({','.join('?' * count)})"
 
 
-def _fields(row: Row) -> tuple[Any, ...]:
-    return tuple(getattr(row, column.name) for column in _MEASURED)
+def _among(ids: Sequence[str]) -> str:
+    return f"sample IN ({','.join('?' * len(ids))})"
 
 
 def changed_image(dataset: str, sample: str) -> str:
@@ -345,51 +383,3 @@ def changed_image(dataset: str, sample: str) -> str:
         f"{dataset}: the image {sample!r} changed since its rows were computed. Restore the old "
         "image, use another --output, or --fresh to start a new run."
     )
-
-
-# The queries below serve connections for reading and for writing.
-
-
-def read_spec(connection: sqlite3.Connection) -> RunSpec | None:
-    """Return the configuration in a store, None in a new one."""
-    stored = connection.execute("SELECT value FROM meta WHERE key = 'spec'").fetchone()
-    return None if stored is None else RunSpec.model_validate_json(stored[0])
-
-
-def read_samples(
-    connection: sqlite3.Connection, dataset: str, *, ids: Sequence[str] | None = None
-) -> dict[str, SampleRecord]:
-    """Return what a store holds about the samples of a data set, all or some, by id."""
-    chosen = "" if ids is None else f"AND sample IN ({','.join('?' * len(ids))})"
-    query = (
-        f"SELECT sample, {names(SAMPLE_COLUMNS)} FROM samples "  # noqa: S608
-        f"WHERE dataset = ? {chosen} ORDER BY sample"
-    )
-    rows = connection.execute(query, (dataset, *(ids or ())))
-    return {row[0]: SampleRecord(*row) for row in rows}
-
-
-def read_finished(connection: sqlite3.Connection, cell: Cell, ids: Sequence[str]) -> set[str]:
-    """Return which of some samples have a successful row of a cell."""
-    query = (
-        "SELECT sample FROM rows WHERE cell = ? AND status = 'ok' "  # noqa: S608
-        f"AND sample IN ({','.join('?' * len(ids))})"
-    )
-    return {sample for (sample,) in connection.execute(query, (cell.key, *ids))}
-
-
-def read_sessions(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """Return the sessions in a store; `seconds` and `rows` are None where one was killed."""
-    columns = ("started", "seconds", "encoded_images", "rows")
-    query = f"SELECT {', '.join(columns)}, environment FROM sessions ORDER BY id"  # noqa: S608
-    return [
-        {**dict(zip(columns, values, strict=True)), **json.loads(environment)}
-        for *values, environment in connection.execute(query)
-    ]
-
-
-def read_lambdas(connection: sqlite3.Connection, spec: RunSpec) -> dict[Cell, SelectedLambda]:
-    """Return the λ that were selected without labels, in the run's order."""
-    rows = connection.execute("SELECT cell, lambda, images FROM lambdas")
-    stored = {key: SelectedLambda(*values) for key, *values in rows}
-    return {cell: stored[cell.key] for cell in spec.cells() if cell.key in stored}

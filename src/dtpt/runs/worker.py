@@ -187,10 +187,7 @@ _Ticket = tuple[int, Sample, Task]
 class RunWorker:
     """Answers the tasks of a run.
 
-    Args:
-        spec: What it needs to know.
-        announce: Called with (task id, sample id) before anything that may crash.
-        model: Used instead of loading the one that the spec names.
+    `announce` is called with (task id, sample id) before anything that may crash.
 
     Raises:
         RunError: The model here is not the one that the driver loaded.
