@@ -9,7 +9,7 @@ from tiny_runs import exported
 import dtpt.files
 from dtpt.errors import RunError
 from dtpt.runs import export, open_run
-from dtpt.runs.exports import FORMATS, safe_name
+from dtpt.runs.results import FORMATS, safe_name
 
 
 def test_all_formats_are_written_with_equal_bytes_twice(run_tiny, tmp_path):

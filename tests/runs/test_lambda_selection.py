@@ -11,9 +11,9 @@ from dtpt.executors.pool import Done, Failed
 from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA
 from dtpt.runs import merge, open_run, results_of, run_options
 from dtpt.runs.evaluation import prepare
-from dtpt.runs.exports import sample_records
 from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Silent
+from dtpt.runs.results import sample_records
 from dtpt.runs.schedule import Scheduler
 from dtpt.runs.shards import Shard
 from dtpt.runs.store import SelectedLambda, Store

@@ -14,7 +14,7 @@ from dtpt.clip.model import Clip, initialise
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.runs import EvalOptions, Run, results_of
-from dtpt.runs.exports import sample_records
+from dtpt.runs.results import sample_records
 from dtpt.runs.rows import Row
 
 TINY_OPTIONS = {

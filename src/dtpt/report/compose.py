@@ -41,7 +41,7 @@ from dtpt.report.tables import (
     set_table,
 )
 from dtpt.report.words import Paragraph, verdict_paragraphs
-from dtpt.runs.exports import safe_name
+from dtpt.runs.results import safe_name
 from dtpt.tables import Table, csv_text, latex, markdown, records
 
 Figures = tuple[CaptionedFigure, ...]

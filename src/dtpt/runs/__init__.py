@@ -4,7 +4,7 @@
     plan.py       what is missing; schedule.py: tasks to an executor, rows to the store
     worker.py     one copy of the model: image → rows
     spec.py       what decides the numbers; schema.py, store.py, rows.py, reading.py: the store
-    results.py    metrics and results.json; exports.py: files; shards.py, merging.py: many machines
+    results.py    metrics and exported files; shards.py, merging.py: many machines
 
 Every name is imported when it is first used: options need neither NumPy nor torch; reading, metrics
 and exports need no torch.
@@ -18,17 +18,14 @@ if TYPE_CHECKING:
     from dtpt.runs.evaluation import evaluate as evaluate
     from dtpt.runs.evaluation import load_run as load_run
     from dtpt.runs.evaluation import run_options as run_options
-    from dtpt.runs.exports import export as export
     from dtpt.runs.merging import merge as merge
-    from dtpt.runs.reading import Failure as Failure
     from dtpt.runs.reading import Run as Run
     from dtpt.runs.reading import open_run as open_run
-    from dtpt.runs.results import CellResult as CellResult
     from dtpt.runs.results import MethodResult as MethodResult
     from dtpt.runs.results import Results as Results
+    from dtpt.runs.results import export as export
     from dtpt.runs.results import results_of as results_of
     from dtpt.runs.results import score_methods as score_methods
-    from dtpt.runs.rows import Rows as Rows
     from dtpt.runs.spec import Cell as Cell
     from dtpt.runs.spec import DatasetSpec as DatasetSpec
     from dtpt.runs.spec import MethodSpec as MethodSpec
@@ -37,19 +34,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cell": "dtpt.runs.spec",
-    "CellResult": "dtpt.runs.results",
     "DatasetSpec": "dtpt.runs.spec",
     "EvalOptions": "dtpt.options",
-    "Failure": "dtpt.runs.reading",
     "MethodResult": "dtpt.runs.results",
     "MethodSpec": "dtpt.runs.spec",
     "ModelSpec": "dtpt.runs.spec",
     "Results": "dtpt.runs.results",
-    "Rows": "dtpt.runs.rows",
     "Run": "dtpt.runs.reading",
     "RunSpec": "dtpt.runs.spec",
     "evaluate": "dtpt.runs.evaluation",
-    "export": "dtpt.runs.exports",
+    "export": "dtpt.runs.results",
     "load_run": "dtpt.runs.evaluation",
     "merge": "dtpt.runs.merging",
     "open_run": "dtpt.runs.reading",

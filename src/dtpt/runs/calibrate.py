@@ -47,6 +47,10 @@ def one_cell(
         choices = list(dict.fromkeys(str(getattr(cell, name)) for cell in cells))
         if len(choices) > 1:
             raise CalibrationError(f"{run.path}: choose one with {flag}: {', '.join(choices)}.")
+    if resolve_method(cells[0].label).method.is_stateful:
+        raise CalibrationError(
+            f"{method} cannot be calibrated: its predictions depend on the images before them."
+        )
     return cells[0]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dtpt.errors import OptionError, RunError, short_repr
 from dtpt.executors.pool import InlineExecutor, ProcessExecutor, is_shippable, warm_up
@@ -101,11 +101,19 @@ def evaluate(
         >>> len(run.records()), sorted(run.records()[0])[:3]
         (4, ['confidence', 'correct', 'dataset'])
     """
-    datasets, own = _datasets_in_memory(dataset), None if isinstance(model, str) else model
+    name, loaded = (model, None) if isinstance(model, str) else (_checked(model).name, model)
+    datasets = _datasets_in_memory(dataset)
     names = dataset if datasets is None else tuple(each.name for each in datasets)
-    name = model if isinstance(model, str) else _checked_clip(model).name or "model"
-    chosen = EvalOptions.parse({**options, "dataset": names, "model": name})
-    return run_options(chosen, model=own, datasets=datasets)
+    chosen = EvalOptions.parse({**options, "dataset": names, "model": name or "model"})
+    return run_options(chosen, model=loaded, datasets=datasets)
+
+
+def _checked(model: object) -> "Clip":
+    from dtpt.clip.model import Clip  # imports torch
+
+    if not isinstance(model, Clip):
+        raise OptionError(f"model must be a name or come from load_model, not {short_repr(model)}.")
+    return model
 
 
 def _signature() -> inspect.Signature:
@@ -344,6 +352,7 @@ def prepare(
         batch=options.batch,
     )
     has_state = any(m.method.is_stateful for entry in entries for m in entry.methods)
+    order = digest([[sample.id for sample in dataset.samples] for dataset in limited])
     described = zip(entries, full, limited, strict=True)
     spec = RunSpec(
         model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
@@ -354,7 +363,7 @@ def prepare(
         tuning=options.tuning.model_dump(mode="json"),
         precision=loaded.precision,
         batch=options.batch,
-        order=_order(limited) if has_state else None,
+        order=order if has_state else None,
         code_version=package_version("dtpt"),
     )
     in_memory = model is not None or datasets is not None
@@ -366,10 +375,6 @@ def prepare(
         examples=tuple(_examples(*pair) for pair in zip(full, entries, strict=True)),
         is_shippable=not in_memory and is_shippable([entry.methods for entry in entries]),
     )
-
-
-def _order(datasets: "Sequence[Dataset]") -> str:
-    return digest([[sample.id for sample in dataset.samples] for dataset in datasets])
 
 
 def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]":
@@ -444,11 +449,3 @@ def _datasets_in_memory(dataset: object) -> "list[Dataset] | None":
     if objects and len(objects) < len(several):
         raise OptionError("dataset mixes names and data sets; pass one kind.")
     return objects or None
-
-
-def _checked_clip(model: Any) -> "Clip":
-    from dtpt.clip.model import Clip
-
-    if not isinstance(model, Clip):
-        raise OptionError(f"model must be a name or come from load_model, not {short_repr(model)}.")
-    return model

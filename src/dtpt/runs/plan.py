@@ -95,7 +95,7 @@ class Plan:
         groups += [(f"{title} {cells[k].label}", (k,), True) for k in stateful]
         for name, methods, is_stream in groups:
             chosen = tuple(cells[k] for k in methods)
-            lacking = sum(1 for _ in self._items(dataset, chosen))
+            lacking = sum(1 for _ in self._missing(dataset, methods, chosen))
             if is_stream and lacking:
                 lacking = total  # later rows depend on earlier ones: all again
             done = total - lacking
@@ -107,28 +107,22 @@ class Plan:
         while chunk := list(islice(ours, SAMPLES_PER_QUERY)):
             yield chunk
 
-    def _items(
-        self, dataset: int, cells: Sequence[Cell]
+    def _missing(
+        self, dataset: int, methods: Sequence[int], cells: Sequence[Cell]
     ) -> Iterator[tuple[Sample, tuple[int, ...]]]:
-        """Yield samples with the cells (indices) that lack a successful row."""
         for chunk in self._chunks(dataset):
             ids = [sample.id for sample in chunk]
-            done = [self._finished(cell, ids) for cell in cells]
+            finished = {
+                method: set().union(*(s.finished(cell, ids) for s in (self._store, *self._others)))
+                for method, cell in zip(methods, cells, strict=True)
+            }
             for sample in chunk:
-                lacking = tuple(i for i, finished in enumerate(done) if sample.id not in finished)
-                if lacking:
+                if lacking := tuple(m for m, done in finished.items() if sample.id not in done):
                     yield sample, lacking
-
-    def _finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
-        finished = self._store.finished(cell, ids)
-        for run in self._others:
-            finished |= run.finished(cell, ids)
-        return finished
 
     def images(self, stage: Stage) -> Iterator[tuple[Sample, tuple[int, ...]]]:
         """Yield the images of a stage that lack rows, with the indices of the methods."""
-        for sample, lacking in self._items(stage.dataset, stage.cells):
-            yield sample, tuple(stage.methods[index] for index in lacking)
+        return self._missing(stage.dataset, stage.methods, stage.cells)
 
 
 def check_images(dataset: str, samples: Sequence[Sample], *, store: Store) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pandas
 
 EXPORTED = tuple(column for column in COLUMNS if column.is_exported)
-# properties of a machine that change numbers in their last bits
-MACHINE = ("machine", "system", "processor", "device", "torch")
+# what changes numbers in their last bits
+CONDITIONS = ("threads", "machine", "system", "processor", "device", "torch")
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,7 @@ class Run(StoreFile):
         return tuple(name for (name,) in self._query(query, dataset))
 
     def select(
-        self,
-        *,
-        dataset: str | None = None,
-        method: str | None = None,
-        lambda_: float | None = None,
-        seed: int | None = None,
+        self, *, dataset: str | None = None, method: str | None = None, seed: int | None = None
     ) -> tuple[Cell, ...]:
         """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`).
 
@@ -97,25 +92,15 @@ class Run(StoreFile):
         wanted = None if method is None else parse_label(method)
         return tuple(
             cell
-            for cell in self.cells
-            if (dataset is None or cell.dataset == dataset)
-            and (wanted is None or wanted.matches(cell.method, cell.lambda_))
-            and (lambda_ is None or cell.lambda_ == lambda_)
-            and (seed is None or cell.seed == seed)
+            for cell in self.spec.cells(dataset=dataset, seed=seed)
+            if wanted is None or wanted.matches(cell.method, cell.lambda_)
         )
 
     def rows(
-        self,
-        *,
-        dataset: str | None = None,
-        method: str | None = None,
-        lambda_: float | None = None,
-        seed: int | None = None,
+        self, *, dataset: str | None = None, method: str | None = None, seed: int | None = None
     ) -> Rows:
         """Return the successful rows of all matching cells (see `select`)."""
-        return self.rows_of(
-            *self.select(dataset=dataset, method=method, lambda_=lambda_, seed=seed)
-        )
+        return self.rows_of(*self.select(dataset=dataset, method=method, seed=seed))
 
     def records(self) -> list[dict[str, Any]]:
         """Return all successful rows as dictionaries, for `pandas.DataFrame` or JSON."""
@@ -197,7 +182,8 @@ class Run(StoreFile):
     @property
     def is_complete(self) -> bool:
         """Whether every sample has a row, successful or failed, in every cell."""
-        return is_complete(self, self.counts())
+        samples = {entry.name: entry.samples for entry in self.spec.datasets}
+        return all(sum(pair) == samples[cell.dataset] for cell, pair in self.counts().items())
 
     def failures(self) -> list[Failure]:
         """Return the images that failed, each once, by data set and id."""
@@ -221,12 +207,6 @@ class Run(StoreFile):
         return {dataset: texts for dataset, texts in notes.items() if texts}
 
 
-def is_complete(run: Run, counts: Mapping[Cell, tuple[int, int]]) -> bool:
-    """Check, on counts that are known, whether every sample has a row in every cell."""
-    expected = {entry.name: entry.samples for entry in run.spec.datasets}
-    return all(sum(pair) == expected[cell.dataset] for cell, pair in counts.items())
-
-
 def lambda_notes(lambdas: Mapping[Cell, SelectedLambda]) -> list[tuple[str, str]]:
     """Return (data set, text) for every λ that was selected without labels."""
     return [
@@ -247,30 +227,23 @@ def session_notes(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
         >>> session_notes([one]), len(session_notes([one, two]))
         ([], 1)
     """
-    worked = [session for session in sessions if session.get("rows") != 0]
-    notes = []
-    threads = {session.get("environment", {}).get("threads") for session in worked} - {None}
-    if len(threads) > 1:
-        counts = " and ".join(str(count) for count in sorted(threads))
-        notes.append(
-            f"Rows were computed with {counts} torch threads; numbers differ in their last bits."
-        )
-    environments = [
-        environment
-        for session in worked
-        for environment in session.get("nodes") or [session.get("environment", {})]
-    ]
+    environments: list[Mapping[str, Any]] = []
+    for session in sessions:
+        if session.get("rows") != 0:
+            environment = session.get("environment", {})
+            environments += session.get("nodes") or [environment]
+            environments.append({"threads": environment.get("threads", "")})
     differences = []
-    for name in MACHINE:
+    for name in CONDITIONS:
         values = {str(environment.get(name, "")) for environment in environments} - {""}
         if len(values) > 1:
             differences.append(f"{name} {' and '.join(sorted(values))}")
-    if differences:
-        notes.append(
-            f"Rows were computed on different machines ({'; '.join(differences)}); numbers differ "
-            "in their last bits."
-        )
-    return notes
+    if not differences:
+        return []
+    return [
+        f"Rows were computed under different conditions ({'; '.join(differences)}); numbers differ "
+        "in their last bits."
+    ]
 
 
 def open_run(path: Path | str) -> Run:

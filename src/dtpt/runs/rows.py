@@ -44,10 +44,7 @@ class Row:
     def from_outcome(cls, outcome: "Outcome", label: int, *, keep_all: bool = True) -> "Row":
         """Reduce the (C,) probabilities to a row; arithmetic in float64, ties to the first class.
 
-        Args:
-            outcome: What the engine computed.
-            label: The true class.
-            keep_all: Whether the row holds all probabilities beside the five largest.
+        `keep_all` stores all probabilities beside the five largest.
         """
         p = _numbers(outcome.probabilities)
         zero_shot = softmax(_numbers(outcome.zero_shot_logits))

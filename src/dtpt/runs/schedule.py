@@ -43,11 +43,7 @@ LOCK_FILE = ".lambdas.lock"
 
 @dataclass
 class FailureLimit:
-    """Stops a run when too many images of a data set cannot be read.
-
-    At least one failure is tolerated (unless the fraction is 0), so that a small set is not stopped
-    by its first damaged image.
-    """
+    """Stops a run when too many images of a data set cannot be read."""
 
     dataset: str
     samples: int
@@ -56,6 +52,7 @@ class FailureLimit:
 
     @property
     def allowed(self) -> int:
+        # one at least, so that a small set is not stopped by its first damaged image
         return max(math.floor(self.fraction * self.samples), 1 if self.fraction > 0 else 0)
 
     def add(self, sample_id: str, reason: str) -> None:

@@ -13,7 +13,7 @@ import datetime
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -134,11 +134,8 @@ TABLES = (
 def connect_for_writing(path: Path) -> sqlite3.Connection:
     """Open a store, or make one in a single transaction."""
     with store_errors(path):
-        # as a URI, so that other stores can be attached read-only
-        address = path.resolve().as_uri()
-        connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+        connection = _connect(path)
         try:
-            check_version(connection, path)
             connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
@@ -165,13 +162,15 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
         raise RunError(f"There is no run at {path}.")
     with store_errors(path):
         try:
-            return _connect_read_only(path, "mode=ro")
+            return _connect(path, "?mode=ro")
         except sqlite3.OperationalError:  # on read-only media only this works
-            return _connect_read_only(path, "mode=ro&immutable=1")
+            return _connect(path, "?mode=ro&immutable=1")
 
 
-def _connect_read_only(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=30)
+def _connect(path: Path, mode: str = "") -> sqlite3.Connection:
+    # as a URI, so that other stores can be attached read-only
+    address = f"{path.resolve().as_uri()}{mode}"
+    connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
     try:
         check_version(connection, path)
     except BaseException:
@@ -276,10 +275,10 @@ def lock_store(path: Path) -> "BaseFileLock":
     return lock
 
 
-def archive(path: Path) -> Path | None:
-    """Rename an existing store, never over another one; return its new name."""
+def archive(path: Path) -> None:
+    """Rename an existing store, never over another one."""
     if not path.exists():
-        return None
+        return
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
     target = path.with_name(f"{path.stem}-old-{stamp}{path.suffix}")
     while target.exists():
@@ -288,19 +287,14 @@ def archive(path: Path) -> Path | None:
     try:
         with store_errors(path):
             _checkpoint(path)
-            for suffix in ("-wal", "-shm"):
+            for suffix in ("-wal", "-shm", ""):
                 if Path(f"{path}{suffix}").exists():
                     os.replace(f"{path}{suffix}", f"{target}{suffix}")
-            os.replace(path, target)
     finally:
         lock.release()
-    return target
 
 
 def _checkpoint(path: Path) -> None:
     """Bring the write-ahead log into the file itself; a damaged file stays as it is."""
-    with suppress(sqlite3.Error):
-        connection = sqlite3.connect(path, timeout=30)
-        with suppress(sqlite3.Error):
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.close()
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=30)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -30,7 +30,6 @@ from dtpt.views import ViewRecipe
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
 
-Keep = Literal["all", "top5"]
 Lambdas = tuple[float | None, ...]
 
 PREDICTORS_KEPT = 2  # at the border between two data sets images of both are in work
@@ -62,7 +61,7 @@ class WorkerSpec:
     datasets: tuple[EvaluatedSet, ...]
     view_workers: int = 0
     cache: bool = True
-    keep: Keep = "all"
+    keep: Literal["all", "top5"] = "all"
     batch: int = 1  # images that share forward passes of the text tower
 
     @property

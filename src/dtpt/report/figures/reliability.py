@@ -41,7 +41,7 @@ from dtpt.report.figures.style import (
 )
 from dtpt.report.load import CellRows, Condition, Variant, set_title
 from dtpt.report.words import caption
-from dtpt.runs.exports import safe_name
+from dtpt.runs.results import safe_name
 
 MOST_POOLED_PANELS = 8
 MOST_PANELS = 6  # diagrams of one data set side by side
