@@ -95,7 +95,7 @@ class Plan:
         groups += [(f"{title} {cells[k].label}", (k,), True) for k in stateful]
         for name, methods, is_stream in groups:
             chosen = tuple(cells[k] for k in methods)
-            lacking = sum(1 for _ in self._missing(dataset, methods, chosen))
+            lacking = sum(1 for _ in self._missing(dataset, methods, cells=chosen))
             if is_stream and lacking:
                 lacking = total  # later rows depend on earlier ones: all again
             done = total - lacking
@@ -108,7 +108,7 @@ class Plan:
             yield chunk
 
     def _missing(
-        self, dataset: int, methods: Sequence[int], cells: Sequence[Cell]
+        self, dataset: int, methods: Sequence[int], *, cells: Sequence[Cell]
     ) -> Iterator[tuple[Sample, tuple[int, ...]]]:
         for chunk in self._chunks(dataset):
             ids = [sample.id for sample in chunk]
@@ -122,7 +122,7 @@ class Plan:
 
     def images(self, stage: Stage) -> Iterator[tuple[Sample, tuple[int, ...]]]:
         """Yield the images of a stage that lack rows, with the indices of the methods."""
-        return self._missing(stage.dataset, stage.methods, stage.cells)
+        return self._missing(stage.dataset, stage.methods, cells=stage.cells)
 
 
 def check_images(dataset: str, samples: Sequence[Sample], *, store: Store) -> None:

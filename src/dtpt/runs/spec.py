@@ -151,7 +151,7 @@ def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
     before, after = _content(old), _content(new)
     if old.model.fingerprint == new.model.fingerprint:
         before["model"] = after["model"]  # only the name differs
-    return list(_differences(before, after, ""))
+    return list(_differences(before, after, path=""))
 
 
 def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
@@ -170,12 +170,12 @@ def _content(spec: RunSpec) -> dict[str, Any]:
     return {**content, "datasets": dumped}
 
 
-def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
+def _differences(old: Any, new: Any, *, path: str) -> Iterator[str]:
     if isinstance(old, dict) or isinstance(new, dict):
         before, after = (value if isinstance(value, dict) else {} for value in (old, new))
         for key in {**before, **after}:
             name = f"{path}.{key}" if path else key
-            yield from _differences(before.get(key), after.get(key), name)
+            yield from _differences(before.get(key), after.get(key), path=name)
     elif old != new:
         yield f"{path}: {_short(old)} → {_short(new)}"
 
