@@ -10,7 +10,6 @@ from cyclopts import App
 from cyclopts.completion import detect
 
 from dtpt.cli.completion import install_completion
-from dtpt.errors import OptionError
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_script_and_one_line_in_the_start_file_are_all_that_is_written(shell, sm
         assert len(lines) == 2
         assert lines[0].startswith("#")
         assert str((home / script).parent) in lines[1]
-    assert f"Wrote {home / script}" in capsys.readouterr().out
+    assert str(home / script) in capsys.readouterr().out
 
 
 def test_start_file_keeps_what_is_in_it(small, home):
@@ -59,18 +58,15 @@ def test_start_file_keeps_what_is_in_it(small, home):
     assert (home / ".bashrc").read_text().startswith("alias ll='ls -l'\n# Load dtpt completion\n")
 
 
-def test_shell_is_detected_and_an_unknown_one_is_refused(small, home, monkeypatch):
+def test_shell_is_detected_and_an_unknown_one_is_refused(small, home, monkeypatch, capsys):
     monkeypatch.setattr(detect.subprocess, "run", lambda *_, **__: (_ for _ in ()).throw(OSError))
     monkeypatch.setenv("SHELL", "/usr/bin/fish")
     install_completion()
     assert files(home) == {SCRIPTS["fish"][0]}
-    for shell, message in (
-        ("/bin/tcsh", "--shell"),
-        ("/bin/pwsh", "powershell"),
-    ):
-        monkeypatch.setenv("SHELL", shell)
-        with pytest.raises(OptionError, match=message):
-            install_completion()
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    with pytest.raises(SystemExit):
+        install_completion()
+    assert "--shell" in capsys.readouterr().err
 
 
 def offered(home, words):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dtpt.cli.score import score
+from dtpt.cli.calibrate import score
 from dtpt.errors import MetricError
 from dtpt.metrics import (
     Bootstrap,

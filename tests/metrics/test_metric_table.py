@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from dtpt.cli.score import score as score_command
+from dtpt.cli.calibrate import score as score_command
 from dtpt.errors import MetricError
 from dtpt.metrics import (
     METRICS,

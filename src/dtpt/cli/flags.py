@@ -20,46 +20,68 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter, Token
 from cyclopts.config import Dict
 
-from dtpt.cli.completion import offer_datasets, offer_methods, offer_models
 from dtpt.errors import OptionError, explain, os_error
 from dtpt.files import printable, read_limited
 
 if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
     from pydantic import BaseModel
 
 MOST_CONFIG_BYTES = 10**6
 # Variables with another name than DTPT_<OPTION>; DTPT_CACHE is the folder of the cache.
 VARIABLES = {"data_root": "DTPT_DATA", "cache": ""}
 
-_MODEL = Group("Model and prompt", sort_key=1)
-_TUNING = Group("Tuning", sort_key=2)
-_MACHINE = Group("Execution", sort_key=3)
-_LIMITS = Group("Limits of requests", sort_key=4)
-# How a field looks on the command line, in every class that has it.
+
+def offer_models(_: "CompletionContext") -> list[str]:
+    from dtpt.clip.loading.names import EMBEDDED, added_models, catalog
+
+    return [EMBEDDED, *catalog(), *(name for name in added_models() if name not in catalog())]
+
+
+def offer_methods(context: "CompletionContext") -> list[str]:
+    from dtpt.methods import known_methods
+
+    return _listed(known_methods(), context.incomplete)
+
+
+def offer_datasets(context: "CompletionContext") -> list[str]:
+    from dtpt.data import DATASETS, GROUPS
+
+    return _listed([*DATASETS, *GROUPS], context.incomplete)
+
+
+def offer_targets(_: "CompletionContext") -> Iterable[str]:
+    from dtpt.report.paper.targets import target_names
+
+    return target_names()
+
+
+def _listed(names: Iterable[str], typed: str) -> list[str]:
+    """Prepend what is typed before the last comma to every name."""
+    before = typed[: typed.rfind(",") + 1]
+    return [before + name for name in names]
+
+
+# How a field looks on the command line, and where the help lists it, in every class that has it.
 _LOOKS = {
     "dataset": Parameter(completer=offer_datasets),
     "method": Parameter(completer=offer_methods),
-    "model": Parameter(completer=offer_models, group=_MODEL),
-    "augmix": Parameter(negative="no-augmix", group=_MODEL),
-    "cache": Parameter(negative="no-cache", group=_MACHINE),
-    **dict.fromkeys(("template", "context", "views", "activation"), Parameter(group=_MODEL)),
-    **dict.fromkeys(
-        ("steps", "learning_rate", "weight_decay", "rho", "entropy"), Parameter(group=_TUNING)
-    ),
-    **dict.fromkeys(
-        (
-            *("device", "precision", "threads", "workers", "view_workers", "batch"),
-            *("executor", "shard", "max_failures", "keep", "fresh"),
-        ),
-        Parameter(group=_MACHINE),
-    ),
-    **dict.fromkeys(
-        (
-            *("max_body_bytes", "body_seconds", "header_seconds", "max_pixels"),
-            *("waiting", "deadline", "cache_mb"),
-        ),
-        Parameter(group=_LIMITS),
-    ),
+    "model": Parameter(completer=offer_models),
+    "augmix": Parameter(negative="no-augmix"),
+    "cache": Parameter(negative="no-cache"),
+}
+_GROUPS = {
+    "Model and prompt": "model activation template context views augmix",
+    "Tuning": "steps learning_rate weight_decay rho entropy",
+    "Execution": "device precision threads workers view_workers batch executor shard max_failures "
+    "keep fresh cache",
+    "Limits of requests": "max_body_bytes body_seconds header_seconds max_pixels waiting deadline "
+    "cache_mb",
+}
+_GROUP_OF = {
+    name: Parameter(group=Group(title, sort_key=index))
+    for index, (title, names) in enumerate(_GROUPS.items(), start=1)
+    for name in names.split()
 }
 
 
@@ -101,9 +123,10 @@ def flags(
         defaults: What the help shows for fields whose default the command decides later.
     """
     for name, field in options.model_fields.items():
-        looks = [look for look in (_LOOKS.get(name),) if look and look not in field.metadata]
+        looks = [table[name] for table in (_LOOKS, _GROUP_OF) if name in table]
         looks += [Parameter(show_default=defaults[name])] if name in defaults else []
-        field.metadata = [*field.metadata, *looks]
+        # a new list: classes share the one of a field that they inherit
+        field.metadata = [*field.metadata, *(look for look in looks if look not in field.metadata)]
     shown = set(show) or set(options.model_fields)
     hidden = "|".join((set(options.model_fields) - shown) | set(hide))
     return Parameter(name="*", json_list=False, parse=re.compile(rf"^(?!(?:{hidden})$)"))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dtpt.cli.completion import offer_datasets, offer_models
 from dtpt.cli.exits import PARTIAL
-from dtpt.cli.flags import AsJson
+from dtpt.cli.flags import AsJson, offer_datasets, offer_models
 from dtpt.cli.output import emit
 from dtpt.files import printable
 from dtpt.tables import Cell, Column, Row, Table, text_table

@@ -4,8 +4,8 @@ import io
 import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from cyclopts import App
@@ -44,16 +44,11 @@ def make_app(words: Collection[str] | None = None) -> App:
         if name in groups:
             made = App(name=own, help=summary, help_epilogue=examples)
             if target and is_called:
-                made.default(_load(target))
+                made.default(resolve_name(target))
             parent.command(made)
         else:
             parent.command(target, name=own, help=summary, help_epilogue=examples)
     return app
-
-
-def _load(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
 
 
 def call(words: Sequence[str]) -> None:

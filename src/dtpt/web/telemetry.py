@@ -6,48 +6,44 @@ than those of the routes.
 
 import json
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Write = Callable[[str], object]
-SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, float("inf"))
+BOUNDS = ("0.005", "0.025", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30", "60", "120", "+Inf")
 DISCONNECTED = 499  # the client left before a response began
 
 
 class Requests:
-    """Counts requests and their durations by route."""
+    """Counts requests and their durations by route; keys are the labels of Prometheus' samples."""
 
     def __init__(self) -> None:
-        self._by_status: Counter[tuple[str, int]] = Counter()
-        self._within: dict[str, Counter[float]] = {}
-        self._sum: dict[str, float] = {}
+        self._requests: dict[str, int] = defaultdict(int)
+        self._seconds: dict[str, float] = defaultdict(int)
 
     def add(self, route: str, status: int, *, seconds: float) -> None:
-        self._by_status[route, status] += 1
-        within = self._within.setdefault(route, Counter())
-        within.update(bound for bound in SECONDS if seconds <= bound)
-        self._sum[route] = self._sum.get(route, 0.0) + seconds
+        self._requests[f'{{route="{route}",status="{status}"}}'] += 1
+        for bound in BOUNDS:
+            self._seconds[f'_bucket{{route="{route}",le="{bound}"}}'] += seconds <= float(bound)
+        self._seconds[f'_sum{{route="{route}"}}'] += seconds
+        self._seconds[f'_count{{route="{route}"}}'] += 1
 
     def text(self, gauges: Mapping[str, int], info: Mapping[str, str]) -> str:
         """Return the counters, present values, and one line whose labels describe the model."""
-        lines = ["# TYPE dtpt_requests_total counter"]
-        for (route, status), count in sorted(self._by_status.items()):
-            lines.append(f'dtpt_requests_total{{route="{route}",status="{status}"}} {count}')
-        lines.append("# TYPE dtpt_request_seconds histogram")
-        for route, within in sorted(self._within.items()):
-            for bound in SECONDS:
-                label = "+Inf" if bound == float("inf") else f"{bound:g}"
-                name = f'dtpt_request_seconds_bucket{{route="{route}",le="{label}"}}'
-                lines.append(f"{name} {within[bound]}")
-            lines.append(f'dtpt_request_seconds_sum{{route="{route}"}} {self._sum[route]:.6f}')
-            lines.append(f'dtpt_request_seconds_count{{route="{route}"}} {within[float("inf")]}')
-        for name, value in gauges.items():
-            lines += [f"# TYPE {name} gauge", f"{name} {value}"]
         labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in info.items())
-        lines += ["# TYPE dtpt_model_info gauge", f"dtpt_model_info{{{labels}}} 1"]
+        families: list[tuple[str, str, Mapping[str, float]]] = [
+            ("dtpt_requests_total", "counter", self._requests),
+            ("dtpt_request_seconds", "histogram", self._seconds),
+            *((name, "gauge", {"": value}) for name, value in gauges.items()),
+            ("dtpt_model_info", "gauge", {f"{{{labels}}}": 1}),
+        ]
+        lines = []
+        for name, kind, samples in families:
+            lines.append(f"# TYPE {name} {kind}")
+            lines += [f"{name}{suffix} {value}" for suffix, value in samples.items()]
         return "\n".join(lines) + "\n"
 
 
