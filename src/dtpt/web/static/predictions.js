@@ -112,7 +112,7 @@ function dumbbells(rows, colour, width) {
   const marks = rows.flatMap(({ name, before, after }, index) => {
     const y = top + index * row + row / 2;
     return [
-      s("text", { x: names, y: y + 5, class: "name", "text-anchor": "end" }, cut(name, names / 7.6)),
+      s("text", { x: names, y: y + 5, class: "name", "text-anchor": "end" }, cut(name, names / 8)),
       s("line", { x1: x(before), x2: x(after), y1: y, y2: y, class: "path", stroke: colour }),
       s("circle", { cx: x(before), cy: y, r: 5.5, class: "open" }),
       s("circle", { cx: x(after), cy: y, r: 5.5, fill: colour })];
