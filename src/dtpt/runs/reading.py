@@ -18,7 +18,7 @@ from dtpt.errors import RunError
 from dtpt.methods import parse_label
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_types, unpack
 from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names
-from dtpt.runs.shards import store_file
+from dtpt.runs.shards import MAIN_STORE, store_files
 from dtpt.runs.spec import Cell, RunSpec
 from dtpt.runs.store import SelectedLambda, StoreFile
 
@@ -40,11 +40,7 @@ class Failure:
 
 
 class Run(StoreFile):
-    """A stored run, read-only.
-
-    Attributes:
-        path: The SQLite file.
-        spec: The configuration that decides its numbers.
+    """A stored run, read-only: `path` is its SQLite file, `spec` what decides its numbers.
 
     Raises:
         RunError: There is no run in the file, or it is damaged.
@@ -247,9 +243,9 @@ def session_notes(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def open_run(path: Path | str) -> Run:
-    """Open the run in a folder, or one SQLite file of it.
-
-    Raises:
-        RunError: There is none, it is damaged, or it is still in shards.
-    """
-    return Run(store_file(path))
+    """Open the run in a folder, or one SQLite file of it; a RunError while it is in shards."""
+    first, *others = store_files(path)
+    if Path(path).is_dir() and first.name != MAIN_STORE:
+        count = len(others) + 1
+        raise RunError(f"{path} holds {count} shards: merge them with `dtpt merge {path}`.")
+    return Run(first)

@@ -23,7 +23,7 @@ from dtpt.files import open_atomically, write_atomically
 from dtpt.metrics import Predictions, metrics_with, score
 from dtpt.runs.reading import EXPORTED, Failure, Run
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns
-from dtpt.runs.schema import SAMPLE_COLUMNS
+from dtpt.runs.schema import SAMPLE_COLUMNS, damaged
 from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
 
 FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
@@ -234,24 +234,20 @@ def _method_record(result: MethodResult) -> MethodRecord:
 
 
 def _groups(spec: RunSpec, methods: Sequence[MethodResult]) -> dict[str, GroupRecord]:
-    families: dict[str, list[str]] = {}
-    for entry in spec.datasets:
-        families.setdefault(entry.family, []).append(entry.name)
     groups = {}
-    for family, datasets in families.items():
+    for family in dict.fromkeys(entry.family for entry in spec.datasets):
+        datasets = tuple(entry.name for entry in spec.datasets if entry.family == family)
         means: dict[str, list[dict[str, float]]] = {}
         for method in methods:
             if method.dataset in datasets and method.mean:
                 means.setdefault(method.label, []).append(method.mean)
         if len(datasets) > 1:
-            groups[family] = GroupRecord(
-                datasets=tuple(datasets),
-                mean={
-                    label: {key: float(np.mean([part[key] for part in parts])) for key in parts[0]}
-                    for label, parts in means.items()
-                    if len(parts) == len(datasets)
-                },
-            )
+            over_sets = {
+                label: {key: float(np.mean([part[key] for part in parts])) for key in parts[0]}
+                for label, parts in means.items()
+                if len(parts) == len(datasets)
+            }
+            groups[family] = GroupRecord(datasets=datasets, mean=over_sets)
     return groups
 
 
@@ -260,8 +256,12 @@ def sample_records(run: Run, dataset: str) -> Iterator[dict[str, Any]]:
     samples = run.samples(dataset)
     for cell in run.select(dataset=dataset):
         for row in run.stored_rows(cell):
-            sample = samples[row["sample"]]
-            yield _record(cell, row) | {name: getattr(sample, name) for name in _SAMPLE}
+            try:
+                sample = samples[row["sample"]]
+                record = _record(cell, row) | {name: getattr(sample, name) for name in _SAMPLE}
+            except (KeyError, ValueError, TypeError) as error:
+                raise RunError(damaged(run.path, f"row of {cell.label}: {error}")) from error
+            yield record
 
 
 def _record(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:

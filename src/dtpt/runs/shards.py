@@ -82,32 +82,15 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def store_files(path: Path | str) -> list[Path]:
-    """Return the stores at a path: a file itself, a folder's whole run, else its shards.
-
-    Raises:
-        RunError: There is no run.
-    """
+    """Return the stores at a path: a file itself, a folder's whole run, else its shards."""
     given = Path(path)
-    if given.is_file():
-        return [given]
-    if (given / MAIN_STORE).is_file():
-        return [given / MAIN_STORE]
+    for file in (given, given / MAIN_STORE):
+        if file.is_file():
+            return [file]
     shards = shard_files(given)
     if not shards:
         raise RunError(f"There is no run at {given}: expected {MAIN_STORE} or shards in it.")
     return shards
-
-
-def store_file(path: Path | str) -> Path:
-    """Return the one store at a path.
-
-    Raises:
-        RunError: There is no run, or it is still in shards.
-    """
-    files = store_files(path)
-    if Path(path).is_dir() and files[0].name != MAIN_STORE:
-        raise RunError(f"{path} holds {len(files)} shards: merge them with `dtpt merge {path}`.")
-    return files[0]
 
 
 def other_stores(folder: Path, shard: Shard) -> list[Path]:

@@ -163,10 +163,7 @@ class StoreFile:
 class Store(StoreFile):
     """The writer of one SQLite file; a lock keeps a second writer out.
 
-    Args:
-        path: The file; its folder is made when missing.
-        spec: The configuration; a store of another one is refused.
-        shard: "i/n" for the record; "" for a whole run.
+    A store of another configuration is refused; `shard` ("i/n") is recorded.
     """
 
     def __init__(self, path: Path, spec: RunSpec, *, shard: str = "") -> None:

@@ -131,11 +131,7 @@ class _ManyImages:
     failed: Mapping[str, str] = field(default_factory=dict)  # sample id -> reason: not tried again
 
     def without(self, sample_id: str, reason: str) -> Self:
-        """Return the task without an image on which workers died.
-
-        Raises:
-            WorkerError: It is not known which image it was.
-        """
+        """Return the task without an image on which workers died; an error if it is not known."""
         if all(sample.id != sample_id for sample in self.samples):
             raise WorkerError(
                 f"A task of {len(self.samples)} images failed: {reason} Perhaps memory ran out: "
