@@ -173,7 +173,7 @@ def _set_values(new: Results, record: Results) -> list[Pair]:
         parts = ("fingerprint", "samples", "views")
         if known is None or any(getattr(entry, part) != getattr(known, part) for part in parts):
             continue
-        for label in methods.keys() & record.results[name].keys():
+        for label in (label for label in methods if label in record.results[name]):
             ours, theirs = (of[name][label].mean or {} for of in (new.results, record.results))
             keys = [metric for metric in ours if metric in theirs]
             pairs += [(f"{name}, {label}", key, ours[key], theirs[key]) for key in keys]
