@@ -94,6 +94,24 @@ def test_worker_may_answer_many_tasks_at_once_in_any_order():
         assert [event.result[0] for event in in_order(executor, range(10), ahead=4)] == [*range(10)]
 
 
+def test_repeated_and_unknown_events_count_once(monkeypatch):
+    executor = InlineExecutor(Calls(double))
+    collect = executor.collect
+
+    def noisy():
+        (event,) = collect()
+        return [event, event, Done(99, "unknown")]
+
+    monkeypatch.setattr(executor, "collect", noisy)
+    with closing(executor):
+        lists = list(completed(executor, ((task, task) for task in range(3))))
+    assert [[(key, event.result) for key, event in one] for one in lists] == [
+        [(0, 0)],
+        [(1, 2)],
+        [(2, 4)],
+    ]
+
+
 def test_large_tasks_and_large_results_do_not_block_each_other():
     # both ends of a pipe that is full would wait for ever
     tasks = [bytes([number]) * 3_000_000 for number in range(8)]

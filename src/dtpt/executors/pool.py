@@ -370,9 +370,12 @@ def completed(
         while pair is not None and executor.room:
             running[executor.submit(pair[1])] = pair[0]
             pair = next(waiting, None)
-        events = [event for event in executor.collect() if event.task_id in running]
-        if events:
-            yield [(running.pop(event.task_id), event) for event in events]
+        done = executor.collect()  # an event of an unknown task, or a second one, is dropped
+        results = [
+            (running.pop(event.task_id), event) for event in done if event.task_id in running
+        ]
+        if results:
+            yield results
 
 
 def in_order(executor: Executor, tasks: Iterable[Any], *, ahead: int) -> Iterator[Event]:
