@@ -54,7 +54,7 @@ def cluster(
         runs = {str(count): partial(_run, prepared, one) for count, one in executors.items()}
         times = measuring.in_turns(runs, rounds)
     return {
-        "images": images,
+        "pictures": images,
         "batch": batch,
         "rounds": rounds,
         "methods": len(PAPER_METHODS),
@@ -69,7 +69,7 @@ def _row(times: dict[str, Times[None]], actors: int, *, images: int) -> measurin
         "actors": actors,
         "seconds": taken.best,
         "processor_ms": 1000 * taken.best_processor / images,
-        "images_per_second": images / taken.best,
+        "pictures_per_second": images / taken.best,
         "rows_per_second": len(PAPER_METHODS) * images / taken.best,
         "overhead_ms": 1000 * (taken.best - alone) / images,
     }

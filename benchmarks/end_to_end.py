@@ -6,7 +6,7 @@ does: the views, the image tower over all of them and once more over the origina
 as printed, both towers as published. Zero-shot needs one view only. Ours makes the views once,
 encodes them once, and the engine runs all settings. What does not depend on the image is made
 before. Of twenty settings, which are independent repetitions of the same work, the baseline runs
-one, and its time is multiplied; `baseline_measured` counts those that ran.
+one, and its time is multiplied; `plain_measured` counts those that ran.
 """
 
 from collections.abc import Sequence
@@ -140,15 +140,15 @@ def _row(name: str, times: dict[str, Times[Stages]], *, possible: float) -> Row:
     factor = len(SETTINGS[name]) / measured
     return {
         "settings": name,
-        "baseline_seconds": factor * reference.best,
-        "baseline_measured": measured,
+        "plain_seconds": factor * reference.best,
+        "plain_measured": measured,
         "seconds": ours.best,
         "ratio": factor * reference.best / ours.best,
-        "fractions": _fractions(ours.result),
-        "baseline_fractions": _fractions(reference.result),
+        "shares": _fractions(ours.result),
+        "plain_shares": _fractions(reference.result),
         "stages": ours.result,
-        "baseline_stages": {stage: factor * seconds for stage, seconds in reference.result.items()},
-        "tower_fraction_of_peak": 1 / (ours.result["tower"] * possible),
+        "plain_stages": {stage: factor * seconds for stage, seconds in reference.result.items()},
+        "tower_share_of_peak": 1 / (ours.result["tower"] * possible),
     }
 
 

@@ -50,14 +50,14 @@ def pipeline(*, images: int = 128, workers: str = "auto", view_workers: str = "a
             done = sum(entry.samples for entry in run.spec.datasets)
     stages = stage_seconds()
     return {
-        "images": done,
+        "pictures": done,
         "seconds": seconds,
-        "images_per_second": done / seconds,
-        "serial_images_per_second": 1 / sum(stages.values()),
+        "pictures_per_second": done / seconds,
+        "serial_pictures_per_second": 1 / sum(stages.values()),
         "stage_seconds": stages,
-        "busy_fraction": busy / (seconds * machine["cores"]),
-        "workers": session["workers"],
-        "view_workers": session["view_workers"],
+        "busy_share": busy / (seconds * machine["cores"]),
+        "replicas": session["workers"],
+        "workers": session["view_workers"],
         "machine": machine,
     }
 

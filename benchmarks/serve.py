@@ -76,8 +76,8 @@ def serve(
         "requests": requests,
         "memory_growth": memory,
         "cache_growth": cache,
-        "burst": burst,
-        "burst_statuses": statuses,
+        "crowd": burst,
+        "crowd_statuses": statuses,
         "machine": about,
     }
 
@@ -193,7 +193,7 @@ def _group(service: Service, clients: int, *, predictions: int, images: Iterator
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if seconds else (float("nan"), float("nan"))
     return {
         "clients": clients,
-        "predictions_per_second": len(seconds) / spent,
+        "answers_per_second": len(seconds) / spent,
         "p50": float(p50),
         "p95": float(p95),
         "refused": len(refused),

@@ -51,7 +51,7 @@ def table_cost(table: str, speeds: Sequence[int]) -> Row:
             teraflop += count * (run.views * view + classes * text) / 1000
     return {
         "table": table,
-        "images": images,
+        "pictures": images,
         "image_passes": views,
         "text_passes": prompts,
         "teraflop": teraflop,

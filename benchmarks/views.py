@@ -51,11 +51,11 @@ def measure(size: int, count: int, *, repeat: int) -> Row:
     reference, ours = (times[name].best_processor / len(DRAWS) for name in ("baseline", "ours"))
     return {
         "size": size,
-        "image": shape,
+        "picture": shape,
         "views": count,
-        "baseline_seconds": reference,
+        "plain_seconds": reference,
         "seconds": ours,
-        "baseline_views_per_second": count / reference,
+        "plain_views_per_second": count / reference,
         "views_per_second": count / ours,
         "ratio": reference / ours,
     }

@@ -39,8 +39,8 @@ def test_views_print_both_times_of_each_size_and_the_machine(printed):
     assert (large["size"], large["views"], large["image"]) == (130, 4, [500, 375])
     for row in (small, large):
         assert set(row) == {
-            *("size", "image", "views", "baseline_seconds", "seconds", "ratio"),
-            *("baseline_views_per_second", "views_per_second"),
+            *("size", "image", "views", "plain_seconds", "seconds", "ratio"),
+            *("plain_views_per_second", "views_per_second"),
         }
     assert (result["machine"]["threads"], result["repeat"]) == (1, 1)
 
@@ -69,8 +69,8 @@ def test_tuning_prints_both_times_of_each_class_count(printed):
     result = json.loads(printed(*TUNING, "--methods", "zero-shot,d-tpt", "--json"))
     (row,) = result["rows"]
     assert (row["methods"], row["classes"]) == ("zero-shot,d-tpt", 2)
-    assert min(row["baseline_seconds"], row["ratio"], row["baseline_processor_seconds"]) > 0
-    assert 0 < row["fraction_of_peak"] < 1
+    assert min(row["plain_seconds"], row["ratio"], row["plain_processor_seconds"]) > 0
+    assert 0 < row["share_of_peak"] < 1
     assert row["peak_gflops"] == [1000.0, 1000.0]
     assert row["engine_peak_mb"] is None
     assert result["machine"]["processor"]
@@ -78,7 +78,7 @@ def test_tuning_prints_both_times_of_each_class_count(printed):
 
 def test_what_algorithm_1_does_not_cover_has_no_baseline_time(printed):
     (row,) = json.loads(printed(*TUNING, "--methods", "tps,d-tps", "--json"))["rows"]
-    assert (row["baseline_seconds"], row["ratio"]) == (None, None)
+    assert (row["plain_seconds"], row["ratio"]) == (None, None)
     assert row["engine_seconds"] > 0
 
 
@@ -90,7 +90,7 @@ def test_the_baseline_is_skipped_above_its_memory(printed):
 def test_memory_of_tuning_is_measured_in_other_processes(printed):
     words = ("tuning", "--classes", 8, "--repeat", 1, "--threads", 1, "--json")
     (row,) = json.loads(printed(*words))["rows"]  # the other processes run ViT-B/16's text tower
-    assert row["baseline_peak_mb"] > row["engine_peak_mb"] > 0
+    assert row["plain_peak_mb"] > row["engine_peak_mb"] > 0
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_end_to_end_prints_ratios_and_stages(printed):
     words = ("end-to-end", "--architecture", "ViT-B-32", "--classes", 2, "--views", 2)
     result = json.loads(printed(*words, "--threads", 1, "--json"))
     assert [row["settings"] for row in result["rows"]] == ["one", "five", "twenty"]
-    assert [row["baseline_measured"] for row in result["rows"]] == [1, 5, 1]
+    assert [row["plain_measured"] for row in result["rows"]] == [1, 5, 1]
     for row in result["rows"]:
-        for name in ("fractions", "baseline_fractions", "stages", "baseline_stages"):
+        for name in ("shares", "plain_shares", "stages", "plain_stages"):
             assert set(row[name]) == {"views", "tower", "text"}
-        assert sum(row["fractions"].values()) == pytest.approx(1)
-        assert 0 < row["tower_fraction_of_peak"] < 1
+        assert sum(row["shares"].values()) == pytest.approx(1)
+        assert 0 < row["tower_share_of_peak"] < 1
     assert (result["architecture"], result["machine"]["threads"]) == ("ViT-B-32", 1)
 
 
@@ -150,9 +150,9 @@ def test_pipeline_prints_speed_and_how_busy_the_cores_are(printed, monkeypatch):
     monkeypatch.setattr("benchmarks.pipeline.SERIAL_IMAGES", 2)
     monkeypatch.setattr("benchmarks.pipeline.VIEWS", 4)
     result = json.loads(printed("pipeline", "--images", 2, "--view-workers", 0, "--json"))
-    assert (result["images"], result["workers"], result["view_workers"]) == (4, 1, 0)
+    assert (result["pictures"], result["replicas"], result["workers"]) == (4, 1, 0)
     assert set(result["stage_seconds"]) == {"views", "tower", "text"}
-    assert result["busy_fraction"] > 0
+    assert result["busy_share"] > 0
     assert result["machine"]["cores"] >= 1
 
 
@@ -162,7 +162,7 @@ def test_cluster_prints_the_ceiling_of_its_driver(printed):
     result = json.loads(printed("cluster", "--images=40", "--actors=1", "--rounds=1", "--json"))
     alone, one = result["rows"]
     assert (alone["actors"], one["actors"]) == (0, 1)
-    assert one["rows_per_second"] == pytest.approx(5 * one["images_per_second"])
+    assert one["rows_per_second"] == pytest.approx(5 * one["pictures_per_second"])
     assert alone["overhead_ms"] == 0
     assert one["processor_ms"] > 0
     assert result["machine"]["cores"] >= 1
@@ -174,7 +174,7 @@ def test_sizing_counts_every_table(printed):
     by_table = {row["table"]: row for row in result}
     for row in result:
         assert row["hours"]["100"] == pytest.approx(10 * row["hours"]["1000"])
-        assert row["image_passes"] > row["images"] > 0
+        assert row["image_passes"] > row["pictures"] > 0
     both = by_table["table4"]["image_passes"] + by_table["table5"]["image_passes"]
     assert by_table["table1"]["image_passes"] == both  # the same runs, set by set
 
@@ -186,8 +186,8 @@ def test_the_service_is_measured_against_the_library(printed):
     assert [group["clients"] for group in result["groups"]] == [1, 2]
     assert all(group["p50"] <= group["p95"] for group in result["groups"])
     assert result["cache_growth"] > 0  # every image was a new one
-    assert sum(result["burst_statuses"].values()) == 60
-    assert set(result["burst_statuses"]) <= {"200", "503"}
+    assert sum(result["crowd_statuses"].values()) == 60
+    assert set(result["crowd_statuses"]) <= {"200", "503"}
     assert result["machine"]["processor"]
 
 
