@@ -35,11 +35,11 @@ def test_views_print_both_times_of_each_size_and_the_machine(printed):
     words = ("views", "--size", "32,130", "--views", 4, "--repeat", 1)
     result = json.loads(printed(*words, "--json"))
     small, large = result["rows"]
-    assert (small["size"], small["views"], small["image"]) == (32, 4, [128, 128])
-    assert (large["size"], large["views"], large["image"]) == (130, 4, [500, 375])
+    assert (small["size"], small["views"], small["picture"]) == (32, 4, [128, 128])
+    assert (large["size"], large["views"], large["picture"]) == (130, 4, [500, 375])
     for row in (small, large):
         assert set(row) == {
-            *("size", "image", "views", "plain_seconds", "seconds", "ratio"),
+            *("size", "picture", "views", "plain_seconds", "seconds", "ratio"),
             *("plain_views_per_second", "views_per_second"),
         }
     assert (result["machine"]["threads"], result["repeat"]) == (1, 1)
@@ -83,7 +83,7 @@ def test_what_algorithm_1_does_not_cover_has_no_baseline_time(printed):
 
 
 def test_the_baseline_is_skipped_above_its_memory(printed):
-    assert re.search(r"baseline_seconds +-\n", printed(*TUNING, "--baseline-memory-gb", 0.01))
+    assert re.search(r"plain_seconds +-\n", printed(*TUNING, "--baseline-memory-gb", 0.01))
 
 
 @pytest.mark.slow
