@@ -17,7 +17,7 @@ import ray
 from benchmarks import measuring
 from benchmarks.measuring import Listed, Times
 from dtpt.data import Dataset, FileRef, Sample
-from dtpt.executors.cluster import Quota, ResourceRequest, connected
+from dtpt.executors.cluster import Quota, ResourceRequest, connected, quiet
 from dtpt.executors.pool import Announce, Executor, Factory, FunctionWorker, InlineExecutor
 from dtpt.executors.ray import RayExecutor
 from dtpt.methods import PAPER_METHODS
@@ -105,12 +105,13 @@ class IdleDeployment:
 @contextmanager
 def _cluster_of(cores: int) -> Iterator[None]:
     """Start a cluster on this machine with so many cores."""
-    ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False)
-    try:
-        with connected("ray"):
-            yield
-    finally:
-        ray.shutdown()
+    with quiet(ray):  # Ray reads its settings when it starts
+        ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False)
+        try:
+            with connected("ray"):
+                yield
+        finally:
+            ray.shutdown()
 
 
 def _on_ray(count: int, batch: int) -> RayExecutor:

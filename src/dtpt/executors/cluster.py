@@ -90,7 +90,7 @@ def connected(executor: str) -> Iterator[None]:
         raise RunError(
             "--executor ray needs the extra `ray` on every node: pip install 'dtpt[ray]'."
         ) from error
-    with _quiet(ray):
+    with quiet(ray):
         if ray.is_initialized():
             yield
             return
@@ -158,8 +158,8 @@ def _join(ray: Any, address: str | None) -> None:
 
 
 @contextmanager
-def _quiet(ray: Any) -> Iterator[None]:
-    """Keep Ray's messages away from our output."""
+def quiet(ray: Any) -> Iterator[None]:
+    """Set what Ray reads when it starts, and keep its messages away from our output."""
     added = QUIET.keys() - os.environ.keys()
     os.environ.update({name: QUIET[name] for name in added})
     worker = ray._private.worker  # as its own debugger does; no public switch covers all messages

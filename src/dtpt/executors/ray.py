@@ -29,7 +29,7 @@ from dtpt.executors.pool import SECONDS_TO_END, STARTS, Attempts, Event, Factory
 from dtpt.machine import describe_machine, free_memory, package_version
 
 SECONDS_WITHOUT_NODES = 600.0  # after which a run ends
-SECONDS_TO_START = 300.0  # of the workers, for `wait_for_nodes`
+SECONDS_TO_START = 120.0  # of the workers, for `wait_for_nodes`
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_WAIT = 0.5
 MOST_EVENTS = 256  # that are stored together
