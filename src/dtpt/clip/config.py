@@ -2,7 +2,8 @@
 
 The activation is part of the configuration because the weights do not show it: OpenAI's models use
 QuickGELU, most others GELU, and mixing them up costs accuracy without any error. The bounds keep a
-hostile config from building a billion layers; no CLIP comes near them.
+hostile config from building a billion layers; no CLIP comes near them. What all layers together may
+take is `MAX_MODEL_SIZE`.
 """
 
 from typing import Annotated, Literal, Self
@@ -11,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 Activation = Literal["quick_gelu", "gelu"]
 Precision = Literal["float32", "bfloat16", "float16"]
+
+# GiB of weights in float32 that a checkpoint may declare: the largest CLIP, ViT-bigG-14, has 9.5.
+MAX_MODEL_SIZE = 16.0
 
 Side = Annotated[int, Field(ge=1, le=4096)]
 Width = Annotated[int, Field(ge=1, le=65536)]

@@ -13,6 +13,7 @@ import hashlib
 import html
 import io
 import json
+import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
@@ -24,6 +25,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from dtpt.errors import CheckpointError, TokenizerError, short_repr
+from dtpt.files import parse_json
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 WORD_END = "</w>"
@@ -36,7 +38,10 @@ _WORDS = regex.compile(
 )
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _START_NAMES, _END_NAMES = (START, "<start_of_text>"), (END, "<end_of_text>")
-_MAX_FILE_BYTES = 64_000_000
+_MAX_FILE_BYTES = 16 << 20  # CLIP's tokenizer.json has 2 MB, its merges 3 MB
+_MAX_MERGES = 500_000  # OpenAI's file has 262,145
+_MAX_VALUES = 500_000  # of JSON; CLIP's file has 200,000
+_MAX_ID = 10_000_000
 
 Merge = tuple[str, str]
 
@@ -93,14 +98,18 @@ class Tokenizer:
             raise CheckpointError(f"tokenizer.json is not a BPE with the word ending {WORD_END!r}.")
         if model.get("dropout") or model.get("byte_fallback") or "ByteLevel" not in split:
             raise CheckpointError("tokenizer.json is not a deterministic byte-level BPE.")
-        vocab = _vocabulary(_entry(model, "vocab", kind=dict))
+        table = _entry(model, "vocab", kind=dict)
         merges = [_pair(merge) for merge in _entry(model, "merges", kind=list)]
         try:
             for token in tree.get("added_tokens") or []:
-                vocab.setdefault(str(token["content"]), int(token["id"]))
+                if table.setdefault(token["content"], token["id"]) != token["id"]:
+                    raise ValueError(f"{short_repr(token['content'])} has two ids")
+            vocab = _vocabulary(table)
             start, end = _special_ids(vocab, tree.get("post_processor"))
         except (TypeError, KeyError, ValueError, IndexError) as error:
-            raise CheckpointError(f"tokenizer.json: bad special tokens ({error!r}).") from error
+            raise CheckpointError(
+                f"tokenizer.json: bad special tokens ({short_repr(error)})."
+            ) from error
         return cls(vocab, merges, start_id=start, end_id=end, context_length=context_length)
 
     @classmethod
@@ -215,11 +224,11 @@ def _read_merges(data: bytes) -> list[Merge]:
         if data[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
                 data = stream.read(_MAX_FILE_BYTES + 1)
+        if len(data) > _MAX_FILE_BYTES or data.count(b"\n") > _MAX_MERGES:
+            raise ValueError(f"more than {_MAX_FILE_BYTES:,} bytes or {_MAX_MERGES:,} lines")
         lines = data.decode("utf-8").split("\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise CheckpointError(f"The merges file is damaged ({error}).") from error
-    if len(data) > _MAX_FILE_BYTES:
-        raise CheckpointError(f"The merges file has more than {_MAX_FILE_BYTES} bytes.")
     if "#version" in lines[0]:
         lines = lines[1:]
     return [_pair(line) for line in lines if line.strip()]
@@ -229,8 +238,8 @@ def _parse(data: bytes) -> dict[str, Any]:
     if len(data) > _MAX_FILE_BYTES:
         raise CheckpointError(f"The tokenizer file has more than {_MAX_FILE_BYTES} bytes.")
     try:
-        tree = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        tree = parse_json(data, most_values=_MAX_VALUES)
+    except ValueError as error:
         raise CheckpointError(f"The tokenizer file is not JSON ({error}).") from error
     if not isinstance(tree, dict):
         raise CheckpointError("The tokenizer file is not a JSON object.")
@@ -246,9 +255,12 @@ def _entry(tree: dict[str, Any], name: str, *, kind: type) -> Any:
 
 def _vocabulary(tree: dict[str, Any]) -> dict[str, int]:
     ids = list(tree.values())
-    whole = all(type(number) is int and 0 <= number < 10_000_000 for number in ids)
-    if not ids or not whole or len(set(ids)) != len(ids):
-        raise CheckpointError("The vocabulary is empty, or its ids are not distinct whole numbers.")
+    for token, number in tree.items():
+        if not isinstance(token, str) or type(number) is not int or not 0 <= number < _MAX_ID:
+            pair = f"{short_repr(token)} has the id {short_repr(number)}"
+            raise CheckpointError(f"Token {pair}, not a whole number from 0 to {_MAX_ID - 1:,}.")
+    if not ids or len(set(ids)) != len(ids):
+        raise CheckpointError("The vocabulary is empty, or two of its tokens have the same id.")
     return dict(tree)
 
 

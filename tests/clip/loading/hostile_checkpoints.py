@@ -15,6 +15,11 @@ import torch
 from safetensors.torch import save, save_file
 from tiny_checkpoints import OPEN_CLIP, tiny_config, tiny_weights, write_json
 
+from dtpt.clip.loading.build import model_weights
+from dtpt.clip.model import Clip
+from dtpt.clip.preprocess import Preprocess
+from dtpt.clip.tokenizer import Tokenizer
+
 CHECKPOINTS = {}
 
 
@@ -150,10 +155,84 @@ def state_dict_expanded_from_one_number(folder, canary):
     return f"local-file:{path}"
 
 
-def write_own_config(path):
+def expanded_weights(config):
+    """All weights of a config, every one expanded from the same number."""
+    with torch.device("meta"):
+        shapes = Clip(config, tokenizer=None, preprocessing=Preprocess.openai(32))
+    number = torch.zeros(())
+    return {name: number.expand(t.shape) for name, t in model_weights(shapes).items()}
+
+
+def expanded_file(folder, config, **options):
+    path = folder / "model.pt"
+    torch.save(expanded_weights(config), path, **options)
+    write_own_config(path.with_suffix(".json"), config)
+    return f"local-file:{path}"
+
+
+def wide_config(width, layers):
+    sizes = {"width": width, "layers": layers, "mlp_width": width}
+    config = tiny_config()
+    return config.model_copy(
+        update={
+            "embed_dim": width,
+            "vision": config.vision.model_copy(update=sizes),
+            "text": config.text.model_copy(update=sizes),
+        }
+    )
+
+
+@hostile
+def state_dict_of_gigabytes_in_some_kilobytes(folder, canary):
+    return expanded_file(folder, wide_config(2048, 8))
+
+
+@hostile
+def old_state_dict_of_gigabytes_in_some_kilobytes(folder, canary):
+    return expanded_file(folder, wide_config(2048, 8), _use_new_zipfile_serialization=False)
+
+
+@hostile
+def state_dict_of_terabytes(folder, canary):
+    return expanded_file(folder, wide_config(65536, 256))
+
+
+@hostile
+def config_of_terabytes(folder, canary):
+    write_own_config(folder / "dtpt_config.json", wide_config(65536, 256))
+    save_file(tiny_weights(), folder / "model.safetensors")
+    return f"local-dir:{folder}"
+
+
+@hostile
+def state_dict_whose_tensors_share_one_storage(folder, canary):
+    path, whole = folder / "model.pt", torch.zeros(1 << 20)
+    torch.save({f"visual.conv{i}.weight": whole[i:] for i in range(1000)}, path)
+    return f"local-file:{path}"
+
+
+@hostile
+def state_dict_that_copies_a_text(folder, canary):
+    copies = (label("_codecs", "encode") + b"(h\x01" + text("utf-8") + b"tR" for _ in range(500))
+    pickled = b"](" + text("a" * (4 << 20)) + b"q\x01" + b"".join(copies) + b"e"
+    path = folder / "model.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02" + pickled + b".")
+    return f"local-file:{path}"
+
+
+@hostile
+def old_state_dict_without_its_storages(folder, canary):
+    path = folder / "model.pt"
+    torch.save(tiny_weights(), path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:50_000])
+    return f"local-file:{path}"
+
+
+def write_own_config(path, config=None):
     document = {
         "format": 1,
-        "model": tiny_config().model_dump(mode="json"),
+        "model": (config or tiny_config()).model_dump(mode="json"),
         "preprocess": {"size": 32},
     }
     write_json(path, document)
@@ -245,6 +324,25 @@ def script_module_inside_itself(folder, canary):
 @hostile
 def script_of_endless_steps(folder, canary):
     return script(folder, b"N" * (6 << 20))
+
+
+@hostile
+def script_that_copies_a_class_name(folder, canary):
+    named = label("__torch__." + "m" * (4 << 20), "M") + b"q\x01"
+    return script(folder, b"](" + named + b"h\x01)\x81" * 1000 + b"e")
+
+
+@hostile
+def script_that_copies_attributes(folder, canary):
+    state = b"}(" + b"".join(text(f"a{i}") + b"N" for i in range(50_000)) + b"uq\x01"
+    return script(folder, state + (label("__torch__.m", "M") + b")\x81h\x01b") * 50_000)
+
+
+@hostile
+def script_that_repeats_a_long_name(folder, canary):
+    inner = module(**{f"a{i}": b"h\x01" for i in range(1000)})
+    long = text("n" * (1 << 20)) + b"q\x02" + tensor() + b"q\x010"
+    return script(folder, long + b"0" + module(b=inner, **{"n" * (1 << 20): b"h\x01"}))
 
 
 @hostile
@@ -557,6 +655,50 @@ def config_nested_without_end(folder, canary):
     (folder / "config.json").write_text("[" * 200_000)
     (folder / "model.safetensors").write_bytes(b"")
     return f"local-dir:{folder}"
+
+
+def with_tokenizer(folder, data):
+    (folder / "tokenizer.json").write_bytes(data)
+    return whole_folder(folder)
+
+
+def tokenizer_with(**changes):
+    tree = json.loads(Tokenizer.from_merges(None, b"a b\n", context_length=77).to_json())
+    tree["model"]["vocab"] |= changes.pop("vocab", {})
+    return json.dumps(tree | changes).encode()
+
+
+@hostile
+def tokenizer_with_an_infinite_added_id(folder, canary):
+    added = [{"content": "x", "id": float("inf")}]
+    return with_tokenizer(folder, tokenizer_with(added_tokens=added))
+
+
+@hostile
+def tokenizer_with_an_infinite_id(folder, canary):
+    return with_tokenizer(folder, tokenizer_with(vocab={"x": float("inf")}))
+
+
+@hostile
+def tokenizer_with_an_id_beyond_the_embedding(folder, canary):
+    return with_tokenizer(folder, tokenizer_with(vocab={"x": 9_999_999}))
+
+
+@hostile
+def tokenizer_of_empty_lists(folder, canary):
+    return with_tokenizer(folder, b'{"model": [' + b"[]," * 5_000_000 + b"[]]}")
+
+
+@hostile
+def tokenizer_of_very_many_tokens(folder, canary):
+    words = {f"t{i:x}": 10_000 + i for i in range(490_000)}
+    return with_tokenizer(folder, tokenizer_with(vocab=words))
+
+
+@hostile
+def merges_without_end(folder, canary):
+    (folder / "merges.txt").write_bytes(b"a b\n" * 4_000_000)
+    return whole_folder(folder)
 
 
 @hostile

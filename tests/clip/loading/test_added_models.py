@@ -116,7 +116,7 @@ def test_name_of_the_catalogue_is_for_the_published_file(file, folder, capsys):
     (note,) = load_model("Tiny").notes
     assert str(file) in note
     assert parse_name("Tiny").kind == "added"
-    with pytest.raises(CheckpointError, match="--trust"):
+    with pytest.raises(CheckpointError, match="trust=True"):
         add_model("tiny/openai", folder)
     assert added_models()["tiny/openai"].path == str(file)
 

@@ -13,29 +13,35 @@ from safetensors.torch import save_file
 from tiny_checkpoints import tiny_weights
 
 MAX_SECONDS = 5.0  # of processor time
-MAX_GROWTH_MB = 200
+MAX_GROWTH_MB = 256
 
 PROBE = """
-import json, resource, sys, time, warnings
+import json, sys, time, warnings
 warnings.simplefilter("error")
 from dtpt.clip.loading.build import load_model
 from dtpt.errors import DtptError
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def memory(field):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+def forget_peak():  # else it would stay at that of the file before
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
 
 good, *rest = json.load(open(sys.argv[1]))
 load_model(good[1])
 results = {}
 for name, model in rest:
-    before, start = peak(), time.process_time()
+    forget_peak()
+    before, start = memory("VmRSS"), time.process_time()
     try:
         load_model(model)
         error, message = "loaded", ""
     except Exception as caught:
         error, message = type(caught).__name__, str(caught)
     seconds = time.process_time() - start
-    results[name] = [error, message, seconds, peak() - before]
+    results[name] = [error, message, seconds, memory("VmHWM") - before]
 print(json.dumps(results))
 """
 
@@ -83,12 +89,20 @@ def test_no_payload_was_run(outcome):
         ("zip_bomb", "compressed"),
         ("zip_with_a_path_in_a_member_name", "path"),
         ("zip_whose_members_overlap", "overlaps"),
-        ("script_whose_storage_claims_a_terabyte", "declares 1099511627776 bytes, m/data/0 has 16"),
+        ("script_whose_storage_claims_a_terabyte", "declares 1,099,511,627,776 bytes"),
         ("safetensors_with_nan", "visual.proj holds NaN"),
         ("safetensors_without_some_tensors", "ln_final.weight is missing"),
         ("safetensors_of_integers", "visual.proj is I8"),
         ("safetensors_with_a_foreign_tensor", "visual.trojan"),
         ("safetensors_without_an_activation", "activation='quick_gelu'"),
+        ("state_dict_of_gigabytes_in_some_kilobytes", "more elements than its storage"),
+        ("old_state_dict_of_gigabytes_in_some_kilobytes", "more elements than its storage"),
+        ("state_dict_of_terabytes", "more elements than its storage"),
+        ("config_of_terabytes", "16.0 GiB allowed"),
+        ("state_dict_whose_tensors_share_one_storage", "share"),
+        ("state_dict_that_copies_a_text", "_codecs.encode"),
+        ("tokenizer_with_an_infinite_added_id", "Infinity"),
+        ("tokenizer_with_an_id_beyond_the_embedding", "9999999"),
         ("index_that_points_outside", "outside"),
         ("config_of_a_billion_layers", "got 1000000000"),
         ("pipe_as_file", "model.pt cannot be read: is a named pipe"),

@@ -10,7 +10,7 @@ from test_open_clip_folders import differences as open_clip_differences
 from test_open_clip_folders import save as save_open_clip
 from test_transformers_folders import differences as transformers_differences
 from test_transformers_folders import tiny_clip
-from tiny_checkpoints import PREPROCESSOR
+from tiny_checkpoints import PREPROCESSOR, TEXTS, padded_ids
 
 import dtpt
 from dtpt.clip.preprocess import Preprocess
@@ -68,6 +68,20 @@ def test_weights_are_copied_and_the_model_is_left_as_it_was(open_clip, pixels):
     with torch.no_grad():
         theirs.visual.conv1.weight.zero_()
     assert torch.equal(ours.encode_image(pixels), before)
+
+
+def test_bias_of_a_sigmoid_loss_cancels_in_a_softmax(open_clip, tmp_path, pixels):
+    cfg = {**model_cfg("vit"), "init_logit_bias": -10.0}
+    theirs = build(open_clip, cfg)
+    save_open_clip(theirs, cfg, tmp_path)
+    assert theirs.logit_bias is not None
+    ours = dtpt.from_open_clip(theirs, PREPROCESS)
+    assert ours.fingerprint == dtpt.load_model(f"local-dir:{tmp_path}").fingerprint
+    with torch.inference_mode():
+        logits, _ = theirs.get_logits(pixels, padded_ids(ours, TEXTS))
+    features = ours.encode_image(pixels) @ ours.encode_text(TEXTS).T  # (N, T)
+    expected = (ours.logit_scale * features).softmax(dim=1)
+    assert torch.allclose(logits.softmax(dim=1), expected, atol=1e-5)
 
 
 def test_half_precision_model_is_taken_exactly(open_clip, tmp_path):

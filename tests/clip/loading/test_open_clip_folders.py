@@ -170,6 +170,14 @@ def test_config_that_is_no_clip_is_refused_by_name(open_clip, tmp_path, section,
         load_model(f"local-dir:{tmp_path}")
 
 
+def test_config_of_an_audio_model_is_refused_by_what_it_lacks():
+    cfg = {"embed_dim": 32, "audio_cfg": {"model_type": "HTSAT"}, "text_cfg": TEXT}
+    with pytest.raises(CheckpointError, match=r"no vision_cfg \(it has audio_cfg, text_cfg\)"):
+        parse_open_clip(cfg, origin="config")
+    with pytest.raises(CheckpointError, match="no text_cfg"):
+        parse_open_clip({"embed_dim": 32, "vision_cfg": VISION["vit"]}, origin="config")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["RN50", "ViT-B-16-quickgelu"])
 def test_full_size_equals_open_clip(open_clip, tmp_path, record_property, name):

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 from tiny_checkpoints import TEXTS, tiny_model, tiny_weights, write_json
 
+from dtpt.cli.main import run
 from dtpt.clip.config import SmallResNetConfig
 from dtpt.clip.loading import build, load_model
 from dtpt.clip.loading.formats import infer_config, to_openai_names
@@ -144,6 +145,31 @@ def test_fingerprint_covers_weights_config_and_preprocessing(tmp_path):
     save_model(model, tmp_path, tokenizer_json=None)
     changes.add(load_model(f"local-dir:{tmp_path}").fingerprint)
     assert len(changes) == 4
+
+
+def test_model_beyond_the_size_limit_needs_a_higher_one(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    save_file(tiny_weights(), path, metadata={"activation": "gelu"})
+    gib = sum(4 * t.numel() for t in tiny_weights().values()) / 2**30
+    monkeypatch.setattr(build, "_read_all", None)  # refused before anything is read
+    with pytest.raises(CheckpointError, match=r"0\.0 GiB .*max_model_size=1"):
+        load_model(f"local-file:{path}", max_model_size=0.99 * gib)
+    monkeypatch.undo()
+    assert load_model(f"local-file:{path}", max_model_size=gib).fingerprint
+
+
+def test_command_line_names_flags_where_python_names_arguments(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "bare.safetensors"
+    save_file(tiny_weights(), path)
+    words = ["dtpt", "models", "add", "mine", str(path)]
+    for more, remedy in [
+        ([], "--activation quick_gelu"),
+        (["--activation", "gelu", "--max-model-size", "0.01"], "--max-model-size 1"),
+    ]:
+        monkeypatch.setattr("sys.argv", [*words, *more])
+        with pytest.raises(SystemExit):
+            run()
+        assert remedy in capsys.readouterr().err
 
 
 def test_embedded_model_loads_by_its_name():

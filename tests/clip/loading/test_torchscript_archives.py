@@ -10,7 +10,7 @@ from tiny_checkpoints import TEXTS, tiny_model
 from torch import nn
 
 from dtpt.clip.loading import load_model
-from dtpt.clip.loading.torchscript import read_torchscript
+from dtpt.clip.loading.torch_files import read_torch_file
 from dtpt.errors import CheckpointError
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*:DeprecationWarning")
@@ -73,7 +73,7 @@ def test_every_tensor_equals_torch_jit_load(tmp_path, tower, dtype):
     path = tmp_path / "model.pt"
     scripted(weights_of(tiny_model(tower), dtype)).save(str(path))
     truth = torch.jit.load(path, map_location="cpu").state_dict()
-    found, _ = read_torchscript(path)
+    found = read_torch_file(path).weights
     assert set(found) == set(truth)
     for name, tensor in truth.items():
         read = found[name].read()
@@ -122,7 +122,7 @@ def test_strided_and_shared_tensors_are_read_as_they_are(tmp_path):
     weights = {"a": base.permute(2, 0, 1), "b": base, "c": base[1, 1:], "d": torch.tensor(2.5)}
     path = tmp_path / "strided.pt"
     scripted(weights).save(str(path))
-    found, _ = read_torchscript(path)
+    found = read_torch_file(path).weights
     for name, tensor in torch.jit.load(path).state_dict().items():
         assert torch.equal(found[name].read(), tensor)
 

@@ -1,10 +1,10 @@
 """Loading of CLIP from every format that users have, without ever running a checkpoint's code.
 
 `names` decides what a name means, `hub` downloads and uploads, `formats` has the files, configs and
-tensor names of each format, `read` turns files and folders into one `Checkpoint` (`torchscript` for
-OpenAI's archives), `build` compares it with its config and reads the weights into a model. `memory`
-takes models that other libraries hold, `save` writes our own format. Names, formats and hub need no
-torch, so that `dtpt models` stays quick.
+tensor names of each format, `read` turns files and folders into one `Checkpoint` (`torch_files` for
+what torch wrote, with the `pickles` in it), `build` compares it with its config and reads the
+weights into a model. `memory` takes models that other libraries hold, `save` writes our own format.
+Names, formats and hub need no torch, so that `dtpt models` stays quick.
 """
 
 from typing import TYPE_CHECKING

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
@@ -12,7 +13,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from dtpt.clip.config import Activation, ClipConfig, Precision
+from dtpt.clip.config import MAX_MODEL_SIZE, Activation, ClipConfig, Precision
 from dtpt.clip.device import choose_device
 from dtpt.clip.loading.formats import StoredTensor, Weights
 from dtpt.clip.loading.hub import fetch
@@ -33,6 +34,7 @@ def load_model(
     device: str = "auto",
     activation: Activation | None = None,
     precision: Precision = "float32",
+    max_model_size: float = MAX_MODEL_SIZE,
 ) -> Clip:
     """Load a CLIP for inference, frozen and in eval mode.
 
@@ -47,6 +49,8 @@ def load_model(
             that do not state it; weights do not show it. One that contradicts is an error.
         precision: "float32", "bfloat16" or "float16": in which both towers compute. Features are
             float32 always, and so are losses. Half precision is for accelerators.
+        max_model_size: GiB of weights in float32; a checkpoint that declares more is refused before
+            any of it is read.
 
     Raises:
         UnknownName: no such model, activation or precision.
@@ -62,7 +66,8 @@ def load_model(
     if activation is not None:
         _check_choice(activation, get_args(Activation), what="activation")
     parsed = parse_name(name)
-    model = assemble(open_checkpoint(parsed, activation), device=device, precision=precision)
+    checkpoint = open_checkpoint(parsed, activation)
+    model = assemble(checkpoint, device=device, precision=precision, max_model_size=max_model_size)
     added = added_models().get(parsed.value) if parsed.kind == "added" else None
     if added is not None and model.fingerprint != added.fingerprint:
         raise CheckpointError(
@@ -112,7 +117,13 @@ def read_path(
     return read_file(path, activation or expected.activation).matched(expected)
 
 
-def assemble(checkpoint: Checkpoint, *, device: str, precision: Precision = "float32") -> Clip:
+def assemble(
+    checkpoint: Checkpoint,
+    *,
+    device: str,
+    precision: Precision = "float32",
+    max_model_size: float = MAX_MODEL_SIZE,
+) -> Clip:
     """Check everything, then read the weights into a model.
 
     The fingerprint is that of the float32 weights, whatever the precision.
@@ -120,6 +131,7 @@ def assemble(checkpoint: Checkpoint, *, device: str, precision: Precision = "flo
     target = choose_device(device)
     model = empty_model(checkpoint)
     expected = model_weights(model)
+    _check_size(expected, max_model_size, origin=checkpoint.origin)
     _compare(checkpoint.weights, expected, origin=checkpoint.origin)
     state, model.fingerprint = _read_all(checkpoint, expected)
     for name in model.state_dict().keys() - state.keys():  # batch norm's counters
@@ -151,6 +163,16 @@ def model_weights(model: Clip) -> dict[str, Tensor]:
     """Return the weights under OpenAI's names, without batch norm's counters, which are unused."""
     state = model.state_dict()
     return {name: t for name, t in state.items() if not name.endswith("num_batches_tracked")}
+
+
+def _check_size(expected: Mapping[str, Tensor], allowed: float, *, origin: str) -> None:
+    declared = sum(4 * weight.numel() for weight in expected.values()) / 2**30
+    if not declared <= allowed:
+        raise CheckpointError(
+            f"{origin} declares {declared:,.1f} GiB of weights in float32, more than the "
+            f"{allowed:,.1f} GiB allowed. Pass `max_model_size={math.ceil(declared)}` if you trust "
+            "it and have the memory."
+        )
 
 
 def _compare(weights: Weights, expected: Mapping[str, Tensor], *, origin: str) -> None:

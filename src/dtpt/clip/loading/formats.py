@@ -19,12 +19,12 @@ from pydantic import ValidationError
 
 from dtpt.clip.config import ClipConfig
 from dtpt.errors import CheckpointError, explain, os_error, short_repr
-from dtpt.files import open_regular, printable, read_limited
+from dtpt.files import open_regular, parse_json, printable, read_limited
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_BYTES = 64 << 20  # tokenizer.json of a large multilingual model has about 30 MB
+MAX_BYTES = 16 << 20  # CLIP's tokenizer.json has 2 MB, the index of a sharded model less
 FORMAT_VERSION = 1  # of our own folders
 CLIP_VOCABULARY = 49408  # tokens of the vocabulary that every released CLIP shares
 LARGEST_ID = "largest"  # the text feature is read at the largest token id of a text
@@ -69,8 +69,8 @@ def read_bytes(path: Path) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object that a file of at most `MAX_BYTES` holds."""
     try:
-        value = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
+        value = parse_json(read_bytes(path))
+    except ValueError as error:
         raise CheckpointError(f"{printable(path)} is not valid JSON: {error}") from error
     return section({"content": value}, "content", origin=printable(path))
 
@@ -141,6 +141,11 @@ def parse_dtpt(document: Mapping[str, Any], *, origin: str) -> ParsedConfig:
 
 def parse_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ParsedConfig:
     """Read the `model_cfg` of an `open_clip_config.json`, or a file of its `model_configs`."""
+    for name in ("vision_cfg", "text_cfg"):
+        if model_cfg.get(name) is None:  # the library's defaults are for what a tower leaves out
+            others = [key for key in model_cfg if key.endswith("_cfg") and len(key) < 40]
+            there = f" (it has {', '.join(sorted(others))})" if others else ""
+            raise CheckpointError(f"{origin} has no {name}{there}: not a CLIP of images and texts.")
     if model_cfg.get("multimodal_cfg"):
         raise CheckpointError(f"{origin}: multimodal_cfg belongs to CoCa, which is not a CLIP.")
     vision, text = (_open_clip_tower(model_cfg, name, origin=origin) for name in ("vision", "text"))
@@ -257,7 +262,8 @@ class StoredTensor:
 
 Weights = Mapping[str, StoredTensor]
 
-# Not weights: counters, masks and numbers that some savers put beside them.
+# Not weights: counters, masks and numbers that some savers put beside them. The logit_bias of a
+# sigmoid loss, one number, adds the same to all logits, which a softmax cancels.
 _IGNORED = re.compile(
     r"(.*\.)?(num_batches_tracked|position_ids|attn_mask)|input_resolution|context_length|vocab_size"
 )
@@ -271,7 +277,12 @@ def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]
     Only descriptions are renamed, transposed and joined; no tensor is read. What cannot be
     translated keeps its name and is reported when weights are compared with the config.
     """
-    kept = {name: tensor for name, tensor in weights.items() if not _IGNORED.fullmatch(name)}
+    kept = {
+        name: tensor
+        for name, tensor in weights.items()
+        if not _IGNORED.fullmatch(name)
+        and not (name == "logit_bias" and math.prod(tensor.shape) == 1)
+    }
     if "vision_model.embeddings.patch_embedding.weight" in kept:
         return _from_transformers(kept)
     if "text.token_embedding.weight" in kept:  # open_clip's newer layout

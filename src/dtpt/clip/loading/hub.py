@@ -6,7 +6,6 @@ the first request, one short connection shows whether the hub can be reached at 
 alone would retry for half a minute.
 """
 
-import json
 import logging
 import os
 import queue
@@ -26,7 +25,7 @@ from urllib.request import getproxies, proxy_bypass
 from dtpt.clip.loading import formats
 from dtpt.clip.loading.names import ModelName, catalog
 from dtpt.errors import CheckpointError, os_error
-from dtpt.files import as_path, printable, read_limited
+from dtpt.files import as_path, printable
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -74,9 +73,9 @@ def _is_complete(name: ModelName, folder: Path) -> bool:
     if weights is None or not weights.endswith(".index.json"):
         return weights in present
     try:
-        shards = json.loads(read_limited(folder / weights, formats.MAX_BYTES))["weight_map"]
+        shards = formats.read_json(folder / weights)["weight_map"]
         return set(shards.values()) <= present
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (CheckpointError, LookupError, TypeError, AttributeError):
         return False
 
 

@@ -5,6 +5,7 @@ nothing here can know every variant of those libraries, one image and one text g
 models, and a difference is an error.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from dtpt.clip.loading.read import (
     clip_tokenizer,
     in_memory,
 )
-from dtpt.clip.loading.torchscript import named_activation
+from dtpt.clip.loading.torch_files import named_activation
 from dtpt.clip.model import Clip
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
@@ -67,7 +68,7 @@ def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") 
     if not preprocess:
         note = assumed_preprocessing(f"{OPEN_CLIP} has no preprocess_cfg")
         checkpoint = checkpoint.with_note(note)
-    clip = assemble(checkpoint, device=device)
+    clip = assemble(checkpoint, device=device, max_model_size=math.inf)
     _check_same(clip, model, images=model.encode_image, texts=model.encode_text)
     return clip
 
@@ -105,7 +106,7 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
         settings = getattr(processor, "image_processor", processor).to_dict()
         preprocessing, notes = Preprocess.from_hf(settings), ()
     checkpoint = Checkpoint(TRANSFORMERS, config, tokenizer, preprocessing, weights, notes=notes)
-    clip = assemble(checkpoint, device=device)
+    clip = assemble(checkpoint, device=device, max_model_size=math.inf)
     _check_same(clip, model, images=model.get_image_features, texts=model.get_text_features)
     return clip
 

@@ -26,7 +26,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
-from dtpt.clip.config import Activation, ClipConfig
+from dtpt.clip.config import MAX_MODEL_SIZE, Activation, ClipConfig
 from dtpt.clip.loading.formats import read_json
 from dtpt.errors import CheckpointError, UnknownName, explain, os_error, short_repr
 from dtpt.files import printable, write_atomically
@@ -212,7 +212,12 @@ def added_models() -> Mapping[str, AddedModel]:
 
 
 def add_model(
-    name: str, path: Path, *, trust: bool = False, activation: Activation | None = None
+    name: str,
+    path: Path,
+    *,
+    trust: bool = False,
+    activation: Activation | None = None,
+    max_model_size: float = MAX_MODEL_SIZE,
 ) -> AddedModel:
     """Let `name` mean the checkpoint (file or folder) at `path` from now on.
 
@@ -226,7 +231,8 @@ def add_model(
     if printable(path) != str(path):
         raise CheckpointError(f"{printable(path)}: this path is not UTF-8. Rename it first.")
     checkpoint = read_path(path, activation, expected=published_config(canonical))
-    status, model = _status(canonical, path, trust=trust), assemble(checkpoint, device="cpu")
+    status = _status(canonical, path, trust=trust)
+    model = assemble(checkpoint, device="cpu", max_model_size=max_model_size)
     added = AddedModel(
         path=str(path),
         fingerprint=model.fingerprint,
@@ -250,7 +256,7 @@ def _status(name: str, path: Path, *, trust: bool) -> Status:
         return "trusted"
     raise CheckpointError(
         f"{path} has the shapes of {name}, but only OpenAI's own .pt file can be verified by its "
-        "hash. Use --trust if the weights are the published ones, or choose another name."
+        "hash. Pass `trust=True` if the weights are the published ones, or choose another name."
     )
 
 

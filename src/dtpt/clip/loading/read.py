@@ -8,18 +8,16 @@ caller; it is never guessed.
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dtpt.clip.config import Activation, ClipConfig
-from dtpt.clip.loading import formats, torchscript
+from dtpt.clip.loading import formats, torch_files
 from dtpt.clip.loading.formats import StoredTensor, Weights, open_file, read_bytes, read_json
 from dtpt.clip.loading.names import catalog
 from dtpt.clip.preprocess import Preprocess
@@ -29,7 +27,6 @@ from dtpt.files import printable
 
 MAX_HEADER_BYTES = 16 << 20  # CLIP's largest header has about 0.2 MB
 SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
-RESAVE = "Save the weights as safetensors (safetensors.torch.save_file) and load that file."
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Checkpoint:
         if self.states_activation:
             raise CheckpointError(
                 f"{self.origin} declares the activation {stated!r}, not {activation!r}. Leave out "
-                "`activation`: it is for checkpoints that do not state it."
+                "`activation=`: it is for checkpoints that do not state it."
             )
         config = self.config.model_copy(update={"activation": activation})
         note = f"{self.origin} does not state its activation; using {activation} as given."
@@ -209,9 +206,10 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     used = stated or activation or ("quick_gelu" if _is_published(path) else None)
     if used is None:
         raise CheckpointError(
-            f"{origin} does not state its activation, and weights do not show it. Pass activation="
-            "'quick_gelu' (OpenAI's models) or 'gelu' (most others), store it as the safetensors "
-            f"metadata 'activation', or put a config beside it as {path.with_suffix('.json').name}."
+            f"{origin} does not state its activation, and weights do not show it. Pass "
+            "`activation='quick_gelu'` (OpenAI's models) or `activation='gelu'` (most others), "
+            "store it as the safetensors metadata 'activation', or put a config beside it as "
+            f"{path.with_suffix('.json').name}."
         )
     config = formats.infer_config(tensors, used, origin=origin)
     remedy = "Put its config and tokenizer.json into a folder: local-dir:PATH."
@@ -255,7 +253,7 @@ def _config_beside(path: Path) -> tuple[Path, str] | None:
 def _is_published(path: Path) -> bool:
     """Return whether the file is one that OpenAI published, bit for bit."""
     published = {entry.torchscript_sha256 for entry in catalog().values()}
-    return torchscript.is_archive(path) and file_digest(path) in published
+    return torch_files.is_archive(path) and file_digest(path) in published
 
 
 def file_digest(path: Path) -> str:
@@ -272,22 +270,24 @@ def open_weights(path: Path) -> tuple[Weights, str | None, bool]:
     Returns:
         The weights, the activation if the file states one, and whether it is a TorchScript archive.
     """
-    if torchscript.is_archive(path):
-        script = torchscript.read_torchscript(path)
-        return (read_state_dict(path), None, False) if script is None else (*script, True)
     with open_file(path) as file:
         head = file.read(16)
     if head[8:9] == b"{":
         weights, metadata = read_safetensors(path)
         return weights, metadata.get("activation"), False
-    if head[:1] != b"\x80":
+    if head[:4] != b"PK\x03\x04" and head[:1] != b"\x80":
         lfs = " It is a Git LFS pointer: run `git lfs pull`." if head[:8] == b"version " else ""
-        raise CheckpointError(f"{path} is neither safetensors nor written by torch.{lfs}")
-    return read_state_dict(path), None, False
+        raise CheckpointError(
+            f"{printable(path)} is neither safetensors nor written by torch.{lfs}"
+        )
+    content = torch_files.read_torch_file(path)
+    return content.weights, content.activation, content.is_script
 
 
 def _read_weights(path: Path) -> Weights:
-    return read_safetensors(path)[0] if path.suffix == ".safetensors" else read_state_dict(path)
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)[0]
+    return torch_files.read_torch_file(path).weights
 
 
 def read_safetensors(path: Path) -> tuple[Weights, Mapping[str, str]]:
@@ -316,42 +316,6 @@ def _safetensor(file: Any, name: str, *, path: Path) -> StoredTensor:
         return tensor
 
     return StoredTensor(tuple(part.get_shape()), SAFETENSORS_DTYPES.get(stored, stored), read)
-
-
-def read_state_dict(path: Path) -> Weights:
-    """Open a pickled state dict (`.bin`, `.pt`) with torch's restricted unpickler, only.
-
-    Training checkpoints that keep the weights under `state_dict` work too, and so does the
-    `module.` prefix of data-parallel training.
-    """
-    archive = torchscript.is_archive(path)
-    if archive:
-        torchscript.check_archive(path).close()
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=archive or None)
-    except Exception as error:  # a hostile file may raise anything; nothing is retried
-        raise CheckpointError(
-            f"{path} is refused by torch.load(weights_only=True): {_reason(error)}. {RESAVE}"
-        ) from error
-    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
-        loaded = loaded["state_dict"]
-    if not isinstance(loaded, dict) or not loaded:
-        raise CheckpointError(f"{path} holds no table of tensors. {RESAVE}")
-    for name, value in loaded.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f"{path}: entry {name!r} is not a tensor. {RESAVE}")
-        if value.layout != torch.strided or value.is_quantized:
-            raise CheckpointError(f"{path}: tensor {name} is not dense. {RESAVE}")
-    return {name.removeprefix("module."): in_memory(value) for name, value in loaded.items()}
-
-
-def _reason(error: Exception) -> str:
-    """Return torch's objection without its advice to load the file in an unsafe way."""
-    wanted = re.search(r"GLOBAL (\S+)", str(error))
-    if wanted:
-        return f"it needs {wanted[1]}"
-    objection = re.search(r"Unsupported[^\n]{0,120}?(?= was not| by default|[.!]?\s|$)", str(error))
-    return objection[0] if objection else type(error).__name__
 
 
 def in_memory(tensor: Tensor) -> StoredTensor:
