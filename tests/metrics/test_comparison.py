@@ -121,6 +121,7 @@ def test_pairing_removes_the_variance_that_methods_share() -> None:
 
 def test_better_follows_the_direction_of_the_metric() -> None:
     common = {"low": 0.1, "high": 0.3, "p": 0.0, "p_holm": 0.0, "n": 9, "level": 0.95}
+    common |= {"error": 0.05, "detectable": 0.14, "clusters": 9}
     made = {
         key: Comparison("tpt", "zero-shot", key, estimate=0.2, comparisons=1, **common)
         for key in ("accuracy", "absolute_gap", "signed_gap")
@@ -205,6 +206,71 @@ def test_accuracy_is_tested_exactly_with_one_seed_only() -> None:
     assert averaged.p != exact.p
 
 
+def test_accuracy_under_several_seeds_has_the_same_kind_of_interval() -> None:
+    """A seed that repeats the first one adds nothing, so the interval stays as wide."""
+    rng = np.random.default_rng(0)
+    first, second = (rng.uniform(size=30) < rate for rate in (0.6, 0.55))
+    widths = []
+    for seeds in (1, 2, 3):
+        one, other = (
+            pool({"own": [Predictions.from_confidence(np.full(30, 0.7), hits)] * seeds})
+            for hits in (first, second)
+        )
+        (found,) = compare(one, other, generator=np.random.default_rng(1), metrics=["accuracy"])
+        widths.append(found.high - found.low)
+    assert widths == pytest.approx([widths[0]] * 3, rel=0.03)
+
+
+def test_copies_of_images_in_their_clusters_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for copies in (1, 20):
+        rng = np.random.default_rng(0)
+        clusters = np.tile(np.arange(40), copies)
+        one, other = (
+            pool(
+                {
+                    "own": [
+                        Predictions.from_confidence(
+                            np.tile(c, copies), np.tile(h, copies), clusters=clusters
+                        )
+                    ]
+                }
+            )
+            for c, h in ((rng.beta(4, 2, 40), rng.uniform(size=40) < 0.6) for _ in range(2))
+        )
+        found.append(
+            compare(one, other, generator=np.random.default_rng(1), metrics=["signed_gap"])[0]
+        )
+    assert (found[1].n, found[1].clusters) == (800, 40)
+    assert (found[1].low, found[1].high) == pytest.approx((found[0].low, found[0].high))
+
+
+def test_clusters_of_different_sets_are_different() -> None:
+    parts = [
+        Predictions.from_confidence([0.5] * 4, [1, 0, 1, 0], clusters=["a", "a", "b", "c"])
+        for _ in range(2)
+    ]
+    pooled = pool({"dtd": [parts[0]], "pets": [parts[1]]})
+    assert pooled.clusters == (3, 3)
+    assert pooled.seeds[0].cluster_codes.tolist() == [0, 0, 1, 2, 3, 3, 4, 5]
+
+
+def test_the_detectable_difference_is_found_in_four_of_five_cases() -> None:
+    rng, right = np.random.default_rng(0), np.ones(100, dtype=bool)
+    error = 0.05 * math.sqrt(2 / 100)
+    true = (1.984 + 0.846) * error  # t of 99 degrees of freedom
+    found = []
+    for _ in range(300):
+        base, other = (
+            pool({"own": [Predictions.from_confidence(rng.normal(mean, 0.05, size=100), right)]})
+            for mean in (0.5, 0.5 + true)
+        )
+        found += compare(other, base, generator=rng, metrics=["signed_gap"], resamples=200)
+    assert 0.74 < np.mean([one.significant for one in found]) < 0.86
+    assert np.mean([one.detectable for one in found]) == pytest.approx(true, rel=0.02)
+
+
 def test_metrics_that_predictions_do_not_allow_are_left_out() -> None:
     bare = pool({"dtd": [Predictions.from_confidence([0.9, 0.3, 0.8], [1, 0, 1])]})
     found = compare(bare, bare, generator=np.random.default_rng(0), resamples=10)
@@ -243,6 +309,6 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(MetricError, match="resamples"):
         compare(method, method, generator=rng, resamples=0)
     single = pool({"own": [Predictions.from_confidence([0.5], [1])]})
-    with pytest.raises(MetricError, match="more images than data sets"):
+    with pytest.raises(MetricError, match="two clusters of images in every data set, got 1"):
         compare(single, single, generator=rng)
     assert compare_table({}, [], generator=rng) == ()

@@ -77,30 +77,31 @@ def test_conventions_reach_every_metric_that_has_bins() -> None:
     made = Predictions.from_probabilities(rng.dirichlet(np.ones(4), 80), rng.integers(4, size=80))
     few, many = (score(made, Conventions(bins=bins)) for bins in (3, 40))
     changed = {key for key in few if few[key] != many[key]}
-    binned = {"ece", "floor", "ece_above_floor", "aece", "mce", "classwise_ece"}
+    binned = {"ece", "floor", "ece_above_floor", "squared_ce", "aece", "mce", "classwise_ece"}
     assert changed == binned
 
 
 def test_roles() -> None:
     roles = {
         role: [metric.key for metric in metrics_with(role)]
-        for role in ("paper", "pooled", "compared", "summary")
+        for role in ("paper", "headline", "pooled", "compared", "summary")
     }
     assert roles == {
         "paper": ["accuracy", "ece", "aece", "mce", "aurc"],
+        "headline": ["accuracy", "absolute_gap", "ece_above_floor", "squared_ce", "brier", "nll"],
         "pooled": ["accuracy", "signed_gap", "ece", "brier", "nll", "aurc"],
         "compared": [
             "accuracy",
             "signed_gap",
             "absolute_gap",
-            "ece_above_floor",
+            "squared_ce",
             "brier",
             "nll",
             "aurc",
         ],
-        "summary": ["accuracy", "signed_gap", "ece_above_floor", "brier", "aurc"],
+        "summary": ["accuracy", "absolute_gap", "ece_above_floor", "brier", "aurc"],
     }
-    for role in ("paper", "pooled", "compared", "summary"):
+    for role in roles:
         assert all(metric.has_resamples for metric in metrics_with(role)), role
 
 
@@ -135,5 +136,7 @@ def test_predictions_that_contradict_each_other_are_refused() -> None:
         Predictions.from_confidence([0.5, 0.5], [1, 0], p_label=[0.5, 0.5], sum_squares=[0.5, 1.5])
     with pytest.raises(MetricError, match="samples has shape"):
         Predictions.from_confidence([0.5, 0.5], [1, 0], samples=["a"])
+    with pytest.raises(MetricError, match="clusters has shape"):
+        Predictions.from_confidence([0.5, 0.5], [1, 0], clusters=["a"])
     with pytest.raises(MetricError, match="needs the probability of the label"):
         METRICS["nll"].value(Predictions.from_confidence([0.5], [1]), Conventions())

@@ -57,14 +57,14 @@ def test_interval_of_the_gap_covers_the_truth() -> None:
     covered = 0
     for _ in range(1_000):
         made = simulate(rng, 80, power=1.4)
-        interval = gap_interval(made.confidence, made.correct)
+        interval = gap_interval(made)
         covered += interval.low <= truth <= interval.high
     assert 0.93 <= covered / 1_000 <= 0.97
 
 
 def test_few_right_predictions_are_not_significant() -> None:
-    assert gap_interval([0.9] * 4, [True] * 4).high > 0
-    assert gap_interval([0.9], [False]).low == -1.0
+    assert gap_interval(Predictions.from_confidence([0.9] * 4, [True] * 4)).high > 0
+    assert gap_interval(Predictions.from_confidence([0.9], [False])).low == -1.0
     assert calibration_verdict(Predictions.from_confidence([0.9], [False])).startswith("Neither")
 
 
@@ -72,4 +72,21 @@ def test_conventions_and_level_count() -> None:
     made = simulate(np.random.default_rng(0), 200, power=1.0)
     assert calibration_verdict(made) != calibration_verdict(made, Conventions(bins=5))
     with pytest.raises(MetricError, match="level"):
-        gap_interval([0.5, 0.5], [1, 0], level=95)
+        gap_interval(made, level=95)
+
+
+def test_copies_of_samples_do_not_make_a_verdict() -> None:
+    """Twenty copies of thirty calibrated samples are thirty samples."""
+    rng = np.random.default_rng(1)
+    fair, found = [], []
+    for _ in range(100):
+        few = simulate(rng, 30, power=1.0)
+        clusters = np.tile(np.arange(30), 20)
+        many = Predictions.from_confidence(
+            np.tile(few.confidence, 20), np.tile(few.correct, 20), clusters=clusters
+        )
+        verdict = calibration_verdict(many)
+        fair.append(verdict.startswith("Neither"))
+        found.append(FLOOR not in verdict)
+    assert np.mean(fair) > 0.9
+    assert np.mean(found) < 0.12

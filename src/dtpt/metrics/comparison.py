@@ -1,14 +1,15 @@
-"""Paired comparisons of methods: draws, confidence intervals, p-values, correction, the best one.
+"""Paired comparisons of methods: draws, confidence intervals, p-values, correction.
 
-Every "significantly different" of dtpt is decided here. All methods see the same images. Images are
-drawn again together for all methods, within each data set. A metric is computed from all drawn
-images of all sets, for each seed, and averaged over seeds; the mean over data sets (macro) is that
-of the sets' own draws. The spread of a difference over the draws gives its standard error, and its
-interval is estimate ± t × standard error with Student's t: quantiles of draws do not reach the
-extreme levels that a correction asks for.
+Every "significantly different" of dtpt is decided here. All methods see the same images. Clusters
+of images are drawn again together for all methods, within each data set. A metric is computed from
+all drawn images of all sets (pooled), or for each set and averaged over them (macro), and averaged
+over seeds. The spread of a difference over the draws gives its standard error, and its interval is
+estimate ± t × standard error with Student's t: quantiles of draws do not reach the extreme levels
+that a correction asks for.
 
-With one seed each, accuracy is tested exactly (McNemar), and its interval excludes 0 exactly when
-the test rejects.
+The interval of a pooled difference in accuracy also holds for few images that only one method has
+right: it contains the one from exact binomial bounds. Where every cluster is one image and there is
+one seed, it excludes 0 exactly when McNemar's test rejects.
 
 k comparisons have intervals of level 1 - (1 - level) / k (Bonferroni): with probability `level` all
 of them hold at once. p-values are also given after Holm's correction.
@@ -17,7 +18,8 @@ of them hold at once. p-values are also given after Holm's correction.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,8 @@ import numpy.typing as npt
 from dtpt.errors import MetricError, UnknownName
 from dtpt.metrics.distributions import (
     binomial_interval,
-    binomial_upper_bound,
     mcnemar,
+    rate_upper_bound,
     student_quantile,
     student_tail,
 )
@@ -41,10 +43,17 @@ from dtpt.metrics.resampling import (
     resampled_metrics,
 )
 from dtpt.metrics.table import METRICS, metrics_with
-from dtpt.metrics.validation import BoolArray, FloatArray, check_level, check_resamples
+from dtpt.metrics.validation import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_level,
+    check_resamples,
+)
 
 COMPARED = tuple(metric.key for metric in metrics_with("compared"))
-"""The metrics that are compared: those with little or no bias from binning."""
+"""The metrics that are compared: those whose intervals cover the true difference."""
+POWER = 0.8  # of a detectable difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +65,13 @@ class PooledPredictions:
 
     def __len__(self) -> int:
         return len(self.seeds[0])
+
+    @property
+    def clusters(self) -> tuple[int, ...]:
+        """The number of clusters of each set."""
+        ends = itertools.accumulate(size for _, size in self.sets)
+        reached = [int(self.seeds[0].cluster_codes[:end].max()) + 1 for end in ends]
+        return tuple(np.diff(reached, prepend=0).tolist())
 
 
 def pool(sets: Mapping[str, Sequence[Predictions]]) -> PooledPredictions:
@@ -93,12 +109,15 @@ def _joined(parts: Sequence[Predictions]) -> Predictions:
         values = [getattr(part, name) for part in parts]
         return None if any(value is None for value in values) else np.concatenate(values)
 
+    names = [np.char.add(f"{k}/", part.cluster_codes.astype(str)) for k, part in enumerate(parts)]
     return Predictions(
         np.concatenate([part.confidence for part in parts]),
         np.concatenate([part.correct for part in parts]),
         p_label=column("p_label"),
         sum_squares=column("sum_squares"),
         samples=column("samples"),
+        # clusters of different sets are different, whatever their names
+        clusters=None if all(part.clusters is None for part in parts) else np.concatenate(names),
     )
 
 
@@ -109,18 +128,47 @@ class Drawn:
     estimate: float
     draws: FloatArray  # (resamples,)
     images: int
-    strata: int  # data sets, within which images are drawn
-    correct: BoolArray | None = None  # (images,) of the only seed, for the exact test
+    clusters: tuple[int, ...]  # of each data set, within which they are drawn
+    parts: tuple["Drawn", ...] = ()  # of a mean over data sets: the value of each set
+    correct: BoolArray | None = None  # (seeds, images), for the exact bounds of accuracy
+    codes: IntArray | None = None  # (images,) cluster of each image
+
+    def __sub__(self, other: "Drawn") -> "Drawn":
+        """Return the paired difference."""
+        return Drawn(
+            self.estimate - other.estimate,
+            self.draws - other.draws,
+            self.images,
+            self.clusters,
+            tuple(one - two for one, two in zip(self.parts, other.parts, strict=True)),
+        )
 
     @property
-    def freedom(self) -> int:
-        """Degrees of freedom of a standard error."""
-        return self.images - self.strata
+    def variance(self) -> float:
+        """Squared standard error of the estimate."""
+        if self.parts:
+            return sum(part.variance for part in self.parts) / len(self.parts) ** 2
+        # resampling within sets understates a variance by (clusters - sets) / clusters
+        count = sum(self.clusters)
+        return float(self.draws.var()) * count / (count - len(self.clusters))
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the standard error; of a mean over sets Satterthwaite's."""
+        variances = [part.variance for part in self.parts]
+        if sum(variances) > 0:
+            squares = [v**2 / p.freedom for v, p in zip(variances, self.parts, strict=True)]
+            return float(sum(variances) ** 2 / sum(squares))
+        return float(sum(self.clusters) - len(self.clusters))
 
     def interval(self, level: float) -> "Difference":
         """Return estimate ± t × standard error, and the p-value of a difference from 0."""
-        # resampling within sets understates a variance by (images - sets) / images
-        error = float(self.draws.std()) * math.sqrt(self.images / self.freedom)
+        if min(self.clusters) < 2:
+            raise MetricError(
+                f"A confidence interval needs two clusters of images in every data set, got "
+                f"{', '.join(map(str, self.clusters))}."
+            )
+        error = math.sqrt(self.variance)
         return student_difference(self.estimate, error, freedom=self.freedom, level=level)
 
     def quantile_interval(self, level: float = 0.95) -> Interval:
@@ -140,7 +188,7 @@ def draw_metrics(
     conventions: Conventions | None = None,
     resamples: int = 1000,
 ) -> dict[str, dict[str, Drawn]]:
-    """Compute metrics of all methods on the same draws of the images, by name and metric.
+    """Compute metrics of all methods on the same draws of the clusters, by name and metric.
 
     Metrics that the predictions do not allow are left out.
     """
@@ -151,8 +199,9 @@ def draw_metrics(
         for name, method in methods.items()
     }
     parts: dict[str, list[dict[str, FloatArray]]] = {name: [] for name in methods}
-    sizes = [size for _, size in next(iter(methods.values())).sets]
-    for counts in resampled_counts(sizes, count, generator=generator):
+    first = next(iter(methods.values()))
+    sizes, codes = first.clusters, first.seeds[0].cluster_codes
+    for counts in resampled_counts(sizes, count, generator=generator, samples=len(first)):
         for name, seeds in samples.items():
             drawn = [Resamples(seed, counts) for seed in seeds]
             parts[name].append(
@@ -164,8 +213,9 @@ def draw_metrics(
                 float(np.mean([METRICS[key].value(seed, chosen) for seed in method.seeds])),
                 np.concatenate([part[key] for part in parts[name]]),
                 images=len(method),
-                strata=len(sizes),
-                correct=method.seeds[0].correct if len(method.seeds) == 1 else None,
+                clusters=sizes,
+                correct=np.array([seed.correct for seed in method.seeds]),
+                codes=codes,
             )
             for key in keys
         }
@@ -181,6 +231,8 @@ def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -
             sets = f"one has {dict(first.sets)}, another {dict(other.sets)}"
             raise MetricError(f"Only methods on the same images can be compared: {sets}.")
         _check_same_images(first.seeds[0], other.seeds[0], where="Two methods")
+        if not np.array_equal(first.seeds[0].cluster_codes, other.seeds[0].cluster_codes):
+            raise MetricError("Only methods with the same clusters of images can be compared.")
     comparable = [key for key, metric in METRICS.items() if metric.has_resamples]
     for key in metrics:
         if key not in comparable:
@@ -197,7 +249,8 @@ def mean_over_sets(sets: Sequence[Drawn]) -> Drawn:
         float(np.mean([drawn.estimate for drawn in sets])),
         np.asarray(np.mean([drawn.draws for drawn in sets], axis=0)),
         images=sum(drawn.images for drawn in sets),
-        strata=sum(drawn.strata for drawn in sets),
+        clusters=tuple(count for drawn in sets for count in drawn.clusters),
+        parts=tuple(sets),
     )
 
 
@@ -224,7 +277,7 @@ def bootstrap_intervals(
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % bootstrap interval over images, as fractions."""
+    """A value with its 95 % bootstrap interval over clusters of images, as fractions."""
 
     value: float
     low: float
@@ -234,10 +287,9 @@ class Estimate:
 def estimates(
     method: PooledPredictions, metrics: Sequence[str], *, resamples: int = 1000
 ) -> dict[str, Estimate]:
-    """Return metrics of one method with intervals; images are drawn over all its sets at once."""
-    whole = PooledPredictions((("", len(method)),), method.seeds)
+    """Return pooled metrics of one method with intervals."""
     drawn = draw_metrics(
-        {"": whole}, generator=np.random.default_rng(0), metrics=metrics, resamples=resamples
+        {"": method}, generator=np.random.default_rng(0), metrics=metrics, resamples=resamples
     )[""]
     ends = {key: values.quantile_interval() for key, values in drawn.items()}
     return {key: Estimate(drawn[key].estimate, end.low, end.high) for key, end in ends.items()}
@@ -255,7 +307,10 @@ class Comparison:
     high: float
     p: float  # two-sided p-value of "no difference", for this comparison alone
     p_holm: float  # after Holm's correction for all comparisons
+    error: float  # standard error
+    detectable: float  # difference that would be significant with a probability of 80 %
     n: int  # images
+    clusters: int  # of images
     level: float  # of this interval, after the correction
     comparisons: int  # that were corrected for
 
@@ -288,25 +343,36 @@ def compare_drawn(
     *,
     metrics: Sequence[str] | None = None,
     level: float = 0.95,
+    further: int = 0,
 ) -> tuple[Comparison, ...]:
     """Compare pairs (first, second) of methods on the same images, each in all metrics.
 
-    All intervals hold at once with probability `level`. Metrics that were not drawn are left out.
+    All intervals, and `further` tests of the same level, hold at once with probability `level`.
+    Metrics that were not drawn are left out.
     """
     if not pairs:
         return ()
     by_metric = drawn[pairs[0][0]]
     keys = [key for key in (by_metric if metrics is None else metrics) if key in by_metric]
     asked = [(*pair, key) for pair in pairs for key in keys]
-    each = corrected_level(level, len(asked))
+    each = corrected_level(level, len(asked) + further)
     differences = [
         _difference(drawn[first][key], drawn[second][key], metric=key, level=each)
         for first, second, key in asked
     ]
-    images = next(iter(by_metric.values())).images if by_metric else 0
     return tuple(
-        Comparison(*names, **asdict(d), p_holm=p, n=images, level=each, comparisons=len(asked))
-        for names, d, p in zip(asked, differences, holm([d.p for d in differences]), strict=True)
+        Comparison(
+            *names,
+            **asdict(difference),
+            p_holm=p,
+            n=by_metric[names[2]].images,
+            clusters=sum(by_metric[names[2]].clusters),
+            level=each,
+            comparisons=len(asked) + further,
+        )
+        for names, difference, p in zip(
+            asked, differences, holm([d.p for d in differences]), strict=True
+        )
     )
 
 
@@ -335,71 +401,76 @@ def compare_table(
     return compare_drawn(drawn, pairs, level=level)
 
 
-def best(drawn: Draws, metric: str, *, level: float = 0.95) -> str | None:
-    """Return the method that is significantly better than every other one, corrected for them.
-
-    None without one. Methods with the same draws (the same rows twice) count as one; a method on
-    other images is never significantly different.
-    """
-    upward = METRICS[metric].higher_is_better
-    values = {name: by_metric[metric] for name, by_metric in drawn.items() if metric in by_metric}
-    if upward is None or len(values) < 2:
-        return None
-    top = (max if upward else min)(values, key=lambda name: values[name].estimate)
-    others = [k for k, v in values.items() if not np.array_equal(v.draws, values[top].draws)]
-    if not others or not all(_is_paired(values[top], values[name]) for name in others):
-        return None
-    pairs = [(top, name) for name in others]
-    comparisons = compare_drawn(drawn, pairs, metrics=[metric], level=level)
-    return top if all(comparison.better == top for comparison in comparisons) else None
-
-
-def any_significant(drawn: Draws, metric: str, *, level: float = 0.95) -> bool:
-    """Return whether any two methods are significantly different, corrected for all pairs."""
-    names = [name for name, by_metric in drawn.items() if metric in by_metric]
-    pairs = list(itertools.combinations(names, 2))
-    each = corrected_level(level, len(pairs))
-    return any(
-        compare_drawn(drawn, [pair], metrics=[metric], level=each)[0].significant
-        for pair in pairs
-        if _is_paired(drawn[pair[0]][metric], drawn[pair[1]][metric])
-    )
-
-
-def _is_paired(first: Drawn, second: Drawn) -> bool:
-    return (first.images, first.strata) == (second.images, second.strata) and first.freedom > 0
-
-
 @dataclass(frozen=True)
 class Difference:
     estimate: float
     low: float
     high: float
     p: float  # two-sided
+    error: float
+    detectable: float
 
 
 def _difference(first: Drawn, second: Drawn, *, metric: str, level: float) -> Difference:
-    if first.freedom < 1:
-        raise MetricError(
-            f"A comparison needs more images than data sets, got {first.images} images of "
-            f"{first.strata} data sets."
-        )
-    apart = first.estimate - second.estimate, first.draws - second.draws
-    plain = Drawn(*apart, first.images, first.strata).interval(level)
+    plain = (first - second).interval(level)
+    if metric == "absolute_gap":
+        return _allow_for_bias(first, second, plain=plain)
     if metric != "accuracy" or first.correct is None or second.correct is None:
         return plain
-    wins = int((first.correct & ~second.correct).sum())
-    losses = int((second.correct & ~first.correct).sum())
-    return accuracy_difference(plain, wins, losses=losses, n=first.images, level=level)
+    won, lost = first.correct & ~second.correct, second.correct & ~first.correct  # (seeds, images)
+    codes = np.arange(first.images) if first.codes is None else first.codes
+    counts = _effective(won, codes), _effective(lost, codes)
+    if len(won) > 1 or sum(first.clusters) < first.images:
+        return _contain_bounds(plain, counts, level=level)
+    return accuracy_difference(
+        plain, int(won.sum()), losses=int(lost.sum()), n=won.size, level=level
+    )
 
 
-def student_difference(estimate: float, error: float, *, freedom: int, level: float) -> Difference:
+def _allow_for_bias(first: Drawn, second: Drawn, *, plain: Difference) -> Difference:
+    """Widen the interval of a difference of absolute values by what each may be too large.
+
+    The estimate of an absolute value near 0 is biased upwards, by at most 0.8 standard errors.
+    """
+    if plain.error == 0:
+        return plain
+    above, below = _bias_of_absolute(second), _bias_of_absolute(first)
+    low, high = plain.low - below, plain.high + above
+    excess = max(plain.estimate - below, -plain.estimate - above, 0.0)
+    freedom = (first - second).freedom
+    return replace(plain, low=low, high=high, p=student_tail(excess / plain.error, freedom))
+
+
+def _bias_of_absolute(drawn: Drawn) -> float:
+    """Return the bias of |x|, averaged over data sets, if each x is a standard error nearer to 0.
+
+    For x with standard error s the bias is s (2 φ(z) - 2 z Φ(-z)) at z = |x| / s.
+    """
+    parts = drawn.parts or (drawn,)
+    total, normal = 0.0, NormalDist()
+    for part in parts:
+        error = math.sqrt(part.variance)
+        z = max(part.estimate / error - 1, 0.0) if error > 0 else 0.0
+        total += 2 * error * (normal.pdf(z) - z * normal.cdf(-z))
+    return total / len(parts)
+
+
+def student_difference(
+    estimate: float, error: float, *, freedom: float, level: float
+) -> Difference:
     """Return estimate ± t × standard error and the p-value of the same t."""
     if error <= 1e-12:  # rounding: the difference is the same in every draw
-        return Difference(estimate, estimate, estimate, float(abs(estimate) <= 1e-12))
-    half = student_quantile(level, freedom) * error
-    p = student_tail(estimate / error, freedom)
-    return Difference(estimate, estimate - half, estimate + half, p)
+        p = float(abs(estimate) <= 1e-12)
+        return Difference(estimate, estimate, estimate, p, error=0.0, detectable=0.0)
+    t = student_quantile(level, freedom)
+    return Difference(
+        estimate,
+        low=estimate - t * error,
+        high=estimate + t * error,
+        p=student_tail(estimate / error, freedom),
+        error=error,
+        detectable=(t + student_quantile(2 * POWER - 1, freedom)) * error,
+    )
 
 
 def accuracy_difference(
@@ -407,32 +478,63 @@ def accuracy_difference(
 ) -> Difference:
     """Return a difference of accuracies with McNemar's p-value and an interval that agrees with it.
 
-    The interval is the wider of the plain one and one from exact bounds of both rates of images
-    that only one method has right (few such images have no normal spread). Where it contradicts
-    the test about 0, its end at 0 moves to the bound that belongs to the test: the fraction of the
-    first method (`wins`) among the images that only one has right (`wins` + `losses`).
+    The interval contains the one from exact bounds. Where it contradicts the test about 0, its end
+    at 0 moves to the bound that belongs to the test: the fraction of the first method (`wins`)
+    among the images that only one has right (`wins` + `losses`).
     """
     p = mcnemar(wins, losses)
-    low, high = _bounds_from_rates(wins, losses, n=n, level=level)
-    low, high = min(low, plain.low), max(high, plain.high)
+    wide = _contain_bounds(plain, ((wins / n, n), (losses / n, n)), level=level)
+    low, high = wide.low, wide.high
     if p >= 1 - level:
-        return Difference(plain.estimate, min(low, 0.0), max(high, 0.0), p)
+        return replace(wide, low=min(low, 0.0), high=max(high, 0.0), p=p)
     least, most = binomial_interval(wins, wins + losses, level=level)
     if wins > losses and low <= 0:
         low = max((2 * least - 1) * (wins + losses) / n, math.ulp(0.0))
     elif wins < losses and high >= 0:
         high = min((2 * most - 1) * (wins + losses) / n, -math.ulp(0.0))
-    return Difference(plain.estimate, low, high, p)
+    return replace(wide, low=low, high=high, p=p)
 
 
-def _bounds_from_rates(wins: int, losses: int, *, n: int, level: float) -> tuple[float, float]:
-    """Return bounds of a difference of two rates from the exact bounds of each."""
-    # the distances of the bounds from the rates are added as squares, as variances would be
-    counts = np.array([wins, n - wins, losses, n - losses])
-    distance = binomial_upper_bound(counts, n, level=(1 + level) / 2) - counts / n
-    win_above, win_below, loss_above, loss_below = distance.tolist()
-    middle = (wins - losses) / n
-    return middle - math.hypot(win_below, loss_above), middle + math.hypot(win_above, loss_below)
+def _effective(happened: BoolArray, codes: IntArray) -> tuple[float, float]:
+    """Return a rate and the number of independent images that would give it the same variance.
+
+    Of (seeds, images) events whose images come in clusters.
+    """
+    per_image = happened.mean(axis=0)  # (images,)
+    rate, n, clusters = float(per_image.mean()), len(per_image), int(codes.max()) + 1
+    sums = np.bincount(codes, weights=per_image - rate)  # (clusters,)
+    variance = float((sums**2).sum()) / n**2 * clusters / max(clusters - 1, 1)
+    if variance <= 0:
+        return rate, float(clusters)
+    return rate, min(rate * (1 - rate) / variance, float(happened.size))
+
+
+def _contain_bounds(
+    plain: Difference,
+    rates: tuple[tuple[float, float], tuple[float, float]],
+    *,
+    level: float,
+) -> Difference:
+    """Widen an interval to the one from exact bounds of two rates, each with its effective n.
+
+    The rates are those of images that only the first, and only the second method has right: few
+    such images have no normal spread. The distances of the bounds from the rates are added as
+    squares, as variances would be.
+    """
+    one_sided = (1 + level) / 2
+    (win_above, win_below), (loss_above, loss_below) = (
+        (
+            rate_upper_bound(r, n, level=one_sided) - r,
+            rate_upper_bound(1 - r, n, level=one_sided) - 1 + r,
+        )
+        for r, n in rates
+    )
+    middle = rates[0][0] - rates[1][0]
+    low = min(middle - math.hypot(win_below, loss_above), plain.low)
+    high = max(middle + math.hypot(win_above, loss_below), plain.high)
+    ratio = 1 + NormalDist().inv_cdf(POWER) / NormalDist().inv_cdf(one_sided)
+    size = max(plain.detectable, ratio * (high - low) / 2)  # a wider interval detects less
+    return replace(plain, low=low, high=high, detectable=size)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -42,6 +42,14 @@ def binomial_upper_bound(
     return np.where(count < total, bound, 1.0)
 
 
+def rate_upper_bound(rate: float, n: float, *, level: float) -> float:
+    """Return the same bound for a rate in an effective number of trials, not always whole."""
+    from scipy.special import betaincinv
+
+    count = rate * n
+    return 1.0 if n - count < 1e-9 else float(betaincinv(count + 1, n - count, check_level(level)))
+
+
 def binomial_interval(successes: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
     """Return the exact two-sided interval (Clopper-Pearson) of a rate."""
     one_sided = (1 + check_level(level)) / 2

@@ -58,6 +58,8 @@ class Predictions:
     probabilities: Probabilities | None = None  # (samples, classes)
     labels: IntArray | None = None  # (samples,)
     samples: npt.NDArray[np.str_] | None = None  # (samples,) ids; comparisons check the pairing
+    # (samples,) samples of one cluster are not independent; None: every sample is its own
+    clusters: npt.NDArray[np.str_] | None = None
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -67,6 +69,7 @@ class Predictions:
         labels: npt.ArrayLike,
         *,
         samples: npt.ArrayLike | None = None,
+        clusters: npt.ArrayLike | None = None,
     ) -> "Predictions":
         """Make predictions that allow every metric."""
         rows, truth = check_predictions(probabilities, labels)
@@ -78,7 +81,8 @@ class Predictions:
             sum_squares=sum_of_squares(rows),
             probabilities=rows,
             labels=truth,
-            samples=_ids(samples, len(truth)),
+            samples=_texts(samples, "samples", count=len(truth)),
+            clusters=_texts(clusters, "clusters", count=len(truth)),
         )
 
     @classmethod
@@ -90,6 +94,7 @@ class Predictions:
         p_label: npt.ArrayLike | None = None,
         sum_squares: npt.ArrayLike | None = None,
         samples: npt.ArrayLike | None = None,
+        clusters: npt.ArrayLike | None = None,
     ) -> "Predictions":
         """Make predictions from confidence and correctness, as stored runs have them."""
         values, hits = check_pair(confidence, correct)
@@ -98,7 +103,8 @@ class Predictions:
             hits,
             p_label=_optional(p_label, "p_label", count=len(values)),
             sum_squares=_optional(sum_squares, "sum_squares", count=len(values)),
-            samples=_ids(samples, len(values)),
+            samples=_texts(samples, "samples", count=len(values)),
+            clusters=_texts(clusters, "clusters", count=len(values)),
         )
 
     def __len__(self) -> int:
@@ -126,6 +132,17 @@ class Predictions:
             raise MetricError("This metric needs the probabilities of all classes.")
         return self.probabilities, self.labels
 
+    @property
+    def cluster_codes(self) -> IntArray:
+        """The cluster of each sample as a number, (samples,), in order of appearance."""
+        return self.once("cluster_codes", self._number_clusters)
+
+    def _number_clusters(self) -> IntArray:
+        if self.clusters is None:
+            return np.arange(len(self))
+        _, first, codes = np.unique(self.clusters, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[codes]
+
     def once(self, key: object, compute: Callable[[], Value]) -> Value:
         """Return what `compute` gives, computed once per key: several metrics share their work."""
         if key not in self._cache:
@@ -142,10 +159,10 @@ def _optional(values: npt.ArrayLike | None, name: str, *, count: int) -> FloatAr
     return array
 
 
-def _ids(values: npt.ArrayLike | None, count: int) -> npt.NDArray[np.str_] | None:
+def _texts(values: npt.ArrayLike | None, name: str, *, count: int) -> npt.NDArray[np.str_] | None:
     if values is None:
         return None
-    ids = np.asarray(values, dtype=np.str_)
-    if ids.shape != (count,):
-        raise MetricError(f"samples has shape {ids.shape}; expected ({count},).")
-    return ids
+    texts = np.asarray(values, dtype=np.str_)
+    if texts.shape != (count,):
+        raise MetricError(f"{name} has shape {texts.shape}; expected ({count},).")
+    return texts

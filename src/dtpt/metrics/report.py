@@ -4,7 +4,8 @@ The verdict rests on two tests, each of which rejects about one in twenty calibr
 
 * Over- or underconfident: the interval of the signed gap excludes 0.
 * Miscalibrated: the ECE lies above the 95 % quantile of the ECE of a perfectly calibrated model
-  with the same confidences.
+  with the same confidences. That holds for independent samples; where some share a cluster, the
+  squared calibration error is tested instead, by drawing clusters.
 """
 
 import math
@@ -16,13 +17,13 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from dtpt.metrics.calibration_errors import calibrated_ece, ece
-from dtpt.metrics.comparison import bootstrap_intervals
+from dtpt.metrics.comparison import bootstrap_intervals, draw_metrics, pool
 from dtpt.metrics.distributions import student_quantile
 from dtpt.metrics.predictions import Conventions, Predictions
 from dtpt.metrics.resampling import Interval
 from dtpt.metrics.scores import signed_gap
 from dtpt.metrics.table import score
-from dtpt.metrics.validation import check_level, check_pair
+from dtpt.metrics.validation import check_level
 
 
 class Bootstrap(BaseModel):
@@ -111,36 +112,57 @@ def calibration_report(
     return CalibrationReport.of(predictions, conventions, bootstrap=bootstrap)
 
 
-def gap_interval(
-    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, level: float = 0.95
-) -> Interval:
+def gap_interval(predictions: Predictions, *, level: float = 0.95) -> Interval:
     """Return the interval of the signed gap: mean confidence - accuracy ± t × standard error.
 
     The variance is at least that of a perfectly calibrated model, so that a few right predictions
-    are not significant. For one sample the interval is -1 to 1.
+    are not significant. For one cluster the interval is -1 to 1.
     """
-    values, hits = check_pair(confidence, correct)
-    if len(values) == 1:
+    confidence, n = predictions.confidence, len(predictions)
+    gap = signed_gap(confidence, predictions.correct)
+    codes = predictions.cluster_codes
+    clusters = int(codes.max()) + 1
+    if clusters == 1:
         return Interval(low=-1.0, high=1.0)
-    variance = max((values - hits).var(ddof=1), (values * (1 - values)).mean())
-    half = student_quantile(check_level(level), len(values) - 1) * math.sqrt(variance / len(values))
-    gap = signed_gap(values, hits)
+    sums = np.bincount(codes, weights=confidence - predictions.correct - gap)  # (clusters,)
+    variance = (sums**2).sum() * clusters / (clusters - 1)
+    variance = max(variance, (confidence * (1 - confidence)).sum()) / n**2
+    half = student_quantile(check_level(level), clusters - 1) * math.sqrt(variance)
     return Interval(low=gap - half, high=gap + half)
 
 
-def calibration_verdict(predictions: Predictions, conventions: Conventions | None = None) -> str:
+def calibration_verdict(
+    predictions: Predictions, conventions: Conventions | None = None, *, level: float = 0.95
+) -> str:
     """Return the outcome of both tests (see above) in one sentence; points are percent."""
     chosen = conventions or Conventions()
-    pair = predictions.confidence, predictions.correct
-    error = ece(*pair, bins=chosen.bins)
+    error = ece(predictions.confidence, predictions.correct, bins=chosen.bins)
     floor = calibrated_ece(predictions.confidence, bins=chosen.bins)
-    gap = _gap_text(100 * signed_gap(*pair), gap_interval(*pair))
-    if error <= floor.quantile(0.95):
+    is_above = error > floor.quantile(level)
+    points = 100 * signed_gap(predictions.confidence, predictions.correct)
+    gap = _gap_text(points, gap_interval(predictions, level=level))
+    if not _is_miscalibrated(predictions, chosen, is_above=is_above, level=level):
         return (
             f"{gap}; ECE {100 * error:.1f} % is not significantly above its noise floor "
             f"({100 * floor.mean:.1f} %)."
         )
     return f"{gap}; ECE {100 * error:.1f} %, noise floor {100 * floor.mean:.1f} %."
+
+
+def _is_miscalibrated(
+    predictions: Predictions, conventions: Conventions, *, is_above: bool, level: float
+) -> bool:
+    """Return the test of the ECE for independent samples, else that of the squared error."""
+    clusters = int(predictions.cluster_codes.max()) + 1
+    if clusters == len(predictions) or clusters == 1:
+        return is_above and clusters > 1
+    drawn = draw_metrics(
+        {"": pool({"": [predictions]})},
+        generator=np.random.default_rng(0),
+        metrics=["squared_ce"],
+        conventions=conventions,
+    )[""]["squared_ce"]
+    return drawn.interval(level).low > 0
 
 
 def _gap_text(points: float, interval: Interval) -> str:

@@ -1,9 +1,10 @@
 """Bootstrap: metrics of resampled predictions, computed without making the resamples.
 
-A resample is kept as how often each sample was drawn. With the samples sorted once by confidence,
-bins, ties and ranks are runs of neighbours, and every metric of a resample is a few passes over its
-counts; thousands of resamples take seconds. The intervals cover the sampling of the test set only,
-not seeds or training.
+Whole clusters are drawn: samples of one cluster are not independent. A resample is kept as how
+often each cluster was drawn. With the samples sorted once by confidence, bins, ties and ranks are
+runs of neighbours, and every metric of a resample is a few passes over its counts; thousands of
+resamples take seconds. The intervals cover the sampling of clusters, and of views with them; not
+the model, the prompt or the training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from dtpt.metrics.calibration_errors import (
     self_consistent_error,
 )
 from dtpt.metrics.predictions import Conventions, Predictions
+from dtpt.metrics.squared_error import SquaredError
 from dtpt.metrics.table import metrics_with
 from dtpt.metrics.validation import FloatArray, IntArray, check_level
 
@@ -71,17 +73,18 @@ def resampled_metrics(predictions: Predictions, conventions: Conventions) -> tup
 
 
 def resampled_counts(
-    sizes: Sequence[int], resamples: int, *, generator: np.random.Generator
+    sizes: Sequence[int], resamples: int, *, generator: np.random.Generator, samples: int = 0
 ) -> Iterator[FloatArray]:
-    """Yield (rows, samples) arrays: how often each sample was drawn, in chunks of bounded size.
+    """Yield (rows, clusters) arrays: how often each cluster was drawn, in chunks of bounded size.
 
-    Samples are drawn with replacement within each stratum (`sizes`); positions count over all
-    strata. The numbers do not depend on the size of the chunks.
+    Clusters are drawn with replacement within each stratum (`sizes`); positions count over all
+    strata. `samples` (by default one per cluster) bounds the chunks, on whose size the numbers do
+    not depend.
     """
     count = sum(sizes)
     size_at = np.repeat(sizes, sizes)
     start_at = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    rows = max(1, CHUNK // count)
+    rows = max(1, CHUNK // max(count, samples))
     for first in range(0, resamples, rows):
         height = min(rows, resamples - first)
         drawn = start_at + generator.integers(size_at, size=(height, count))
@@ -94,21 +97,26 @@ class SortedSamples:
     """What all resamples of some predictions share, sorted by descending confidence."""
 
     def __init__(self, predictions: Predictions, conventions: Conventions) -> None:
-        self.order = np.argsort(-predictions.confidence, kind="stable")  # (n,) original indices
-        hits = predictions.correct[self.order]
-        self.confidence = predictions.confidence[self.order]
+        order = np.argsort(-predictions.confidence, kind="stable")  # (n,) original indices
+        hits = predictions.correct[order]
+        self.clusters = predictions.cluster_codes[order]
+        self.confidence = predictions.confidence[order]
         self.wrong = (~hits).astype(np.float64)  # (n,) 1 for an error
         self.residual: FloatArray = hits - self.confidence
         self.losses = {  # (n,) values whose mean is a metric, by its key
-            metric.key: metric.per_sample(predictions, conventions)[self.order]
+            metric.key: metric.per_sample(predictions, conventions)[order]
             for metric in metrics_with(known=predictions.known)
             if metric.per_sample is not None
         }
         # first sample of each occupied equal-width bin, and of each group of equal confidence
-        self.bin_starts = _run_starts(assign_width_bins(self.confidence, conventions.bins))
+        self.bins = assign_width_bins(self.confidence, conventions.bins)
+        self.bin_starts = _run_starts(self.bins)
         self.tie_starts = _run_starts(self.confidence)
         self.aece_bins = conventions.mass_bins
-        self.harmonic = np.concatenate(([0.0], np.cumsum(1 / np.arange(1, len(hits) + 1))))
+
+    @cached_property
+    def squared_error(self) -> SquaredError:
+        return SquaredError(self.residual, self.bins, clusters=self.clusters)
 
 
 def _run_starts(values: FloatArray | IntArray) -> IntArray:
@@ -116,12 +124,18 @@ def _run_starts(values: FloatArray | IntArray) -> IntArray:
 
 
 class Resamples:
-    """Some resamples of sorted samples; every property has one entry per resample, (rows,)."""
+    """Some resamples of sorted samples; every property has one entry per resample, (rows,).
+
+    Args:
+        samples: What all resamples share.
+        drawn: How often each cluster was drawn, (rows, clusters).
+    """
 
     def __init__(self, samples: SortedSamples, drawn: FloatArray) -> None:
         self.samples = samples
-        self.counts = drawn[:, samples.order]  # (rows, n)
-        self.total = drawn.shape[1]
+        self.drawn = drawn
+        self.counts = drawn[:, samples.clusters]  # (rows, n)
+        self.total = self.counts.sum(axis=1)  # clusters may differ in size
 
     def mean(self, key: str) -> FloatArray:
         """Return the mean of one of the samples' losses."""
@@ -144,7 +158,7 @@ class Resamples:
 
     def _per_tie(self, values: FloatArray) -> FloatArray:
         starts = self.samples.tie_starts
-        if len(starts) == self.total:  # no ties: nothing to add up
+        if len(starts) == values.shape[1]:  # no ties: nothing to add up
             return values
         return np.asarray(np.add.reduceat(values, starts, axis=1))
 
@@ -170,12 +184,26 @@ class Resamples:
         return np.asarray(self.ece - floor / self.total)
 
     @property
+    def absolute_gap(self) -> FloatArray:
+        """Absolute gap, linear around the estimate.
+
+        The absolute value of a draw would fold the spread of a gap near 0 and understate it.
+        """
+        sign = np.sign(self.samples.losses["signed_gap"].mean()) or 1.0
+        return np.asarray(sign * self.mean("signed_gap"))
+
+    @property
+    def squared_ce(self) -> FloatArray:
+        return self.samples.squared_error.draws(self.drawn)
+
+    @property
     def aece(self) -> FloatArray:
         """Adaptive calibration error: tie groups go to the equal-mass bin of their lowest rank."""
         rows, bins = len(self.counts), self.samples.aece_bins
         reached = np.cumsum(self.tie_sizes, axis=1).astype(np.int64)
-        rank = self.total - reached  # ascending: 0 = least confident
-        member = np.minimum(rank * bins // self.total, bins - 1)  # of groups nobody drew: rank n
+        total = self.total.astype(np.int64)[:, None]
+        rank = total - reached  # ascending: 0 = least confident
+        member = np.minimum(rank * bins // total, bins - 1)  # of groups nobody drew: rank n
         member += np.arange(rows)[:, None] * bins
         gaps = self._per_tie(self.weighted)
         sums = np.bincount(member.ravel(), weights=gaps.ravel(), minlength=rows * bins)
@@ -198,7 +226,8 @@ class Resamples:
         reached = np.cumsum(sizes, axis=1)
         before = reached - sizes
         surplus = (errors - wrong) - before * (wrong / np.maximum(sizes, 1))
-        sums = self.samples.harmonic[reached.astype(np.int64)]
+        harmonic = np.concatenate(([0.0], np.cumsum(1 / np.arange(1, self.total.max() + 1))))
+        sums = harmonic[reached.astype(np.int64)]
         width = np.diff(sums, axis=1, prepend=0.0)  # a group starts where its predecessor ended
         return np.asarray((wrong + surplus * width).sum(axis=1) / self.total)
 
@@ -218,5 +247,5 @@ class Resamples:
         line = np.zeros((len(self.counts), SMOOTHING_GRID + 1))
         line[:, left[starts]] = both - upper
         line[:, left[starts] + 1] += upper
-        spectrum = mirrored_spectrum(line / self.total)
+        spectrum = mirrored_spectrum(line / self.total[:, None])
         return self_consistent_error(spectrum, tolerance=SMOOTHING_TOLERANCE)

@@ -13,6 +13,7 @@ from dtpt.errors import MetricError
 from dtpt.metrics.calibration_errors import (
     CalibratedEce,
     aece,
+    assign_width_bins,
     calibrated_ece,
     classwise_errors,
     ece,
@@ -28,15 +29,16 @@ from dtpt.metrics.scores import (
     signed_gap,
     top_brier_parts,
 )
+from dtpt.metrics.squared_error import SquaredError
 from dtpt.metrics.validation import FloatArray
 
 if TYPE_CHECKING:
     from dtpt.metrics.resampling import Resamples
 
-Role = Literal["paper", "pooled", "compared", "summary"]
+Role = Literal["paper", "headline", "pooled", "compared", "summary"]
 """Where a metric is shown beside the full lists: `paper` the columns of the paper's tables,
-`pooled` tables over all images of a family, `compared` differences of methods (little or no bias
-from binning), `summary` the few numbers to choose a method by."""
+`headline` means over the data sets of a family, `pooled` tables over all its images, `compared`
+differences of methods (their intervals cover), `summary` the few numbers to choose a method by."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Metric:
     @property
     def factor(self) -> float:
         """Printed number = value times this."""
-        return {"%": 100.0, "×10³": 1000.0}.get(self.unit, 1.0)
+        return {"%": 100.0, "%²": 10_000.0, "×10³": 1000.0}.get(self.unit, 1.0)
 
     @property
     def title(self) -> str:
@@ -80,7 +82,7 @@ class Metric:
 
     def text(self, value: float) -> str:
         """Return a value as it is printed, without unit."""
-        return f"{value * self.factor:.{2 if self.factor > 1 else 4}f}"
+        return f"{value * self.factor:z.{2 if self.factor > 1 else 4}f}"
 
     @property
     def file_unit(self) -> str:
@@ -114,6 +116,11 @@ def _noise_floor(p: Predictions, c: Conventions) -> CalibratedEce:
     return p.once(key, lambda: calibrated_ece(p.confidence, bins=c.bins))
 
 
+def _squared_ce(p: Predictions, c: Conventions) -> float:
+    bins = assign_width_bins(p.confidence, c.bins)
+    return SquaredError(p.correct - p.confidence, bins, clusters=p.cluster_codes).value
+
+
 def _aece(p: Predictions, c: Conventions) -> float:
     return aece(p.confidence, p.correct, bins=c.mass_bins, drop_smallest=c.drop_smallest)
 
@@ -142,7 +149,7 @@ _ALL = (
         "Acc.",
         "Fraction of images that are classified correctly.",
         higher_is_better=True,
-        roles=("paper", "pooled", "compared", "summary"),
+        roles=("paper", "headline", "pooled", "compared", "summary"),
         tolerance=0.002,
         per_sample=lambda p, _: p.correct.astype(float),
     ),
@@ -160,7 +167,7 @@ _ALL = (
         short="gap",
         range=(-1.0, 1.0),
         higher_is_better=None,
-        roles=("pooled", "compared", "summary"),
+        roles=("pooled", "compared"),
         tolerance=0.002,
         per_sample=lambda p, _: p.confidence - p.correct,
         function=lambda p, _: signed_gap(p.confidence, p.correct),
@@ -169,10 +176,10 @@ _ALL = (
         "absolute_gap",
         "|Gap|",
         "Distance between mean confidence and accuracy.",
-        roles=("compared",),
+        roles=("headline", "compared", "summary"),
         tolerance=0.002,
         function=lambda p, _: abs(signed_gap(p.confidence, p.correct)),
-        resampled=lambda r: abs(r.mean("signed_gap")),
+        resampled=lambda r: r.absolute_gap,
     ),
     Metric(
         "ece",
@@ -198,9 +205,21 @@ _ALL = (
         "from calibrated too small by up to the floor.",
         short="ECE*",
         range=(-1.0, 1.0),
-        roles=("compared", "summary"),
+        roles=("headline", "summary"),
         function=lambda p, c: _ece(p, c) - _noise_floor(p, c).mean,
         resampled=lambda r: r.ece_above_floor,
+    ),
+    Metric(
+        "squared_ce",
+        "Squared CE",
+        "Squared calibration error over 20 equal-width bins, without the bias of small bins: "
+        "around 0, of either sign, for a calibrated model.",
+        short="CE²",
+        unit="%²",
+        range=(-1.0, 1.0),
+        roles=("headline", "compared"),
+        function=_squared_ce,
+        resampled=lambda r: r.squared_ce,
     ),
     Metric(
         "aece",
@@ -239,7 +258,7 @@ _ALL = (
         unit="",
         range=(0.0, 2.0),
         needs="label",
-        roles=("pooled", "compared", "summary"),
+        roles=("headline", "pooled", "compared", "summary"),
         tolerance=0.002,
         per_sample=lambda p, _: brier_losses(*p.of_label()),
     ),
@@ -250,7 +269,7 @@ _ALL = (
         unit="nats",
         range=(0.0, math.inf),
         needs="label",
-        roles=("pooled", "compared"),
+        roles=("headline", "pooled", "compared"),
         tolerance=0.01,
         per_sample=lambda p, _: nll_losses(p.of_label()[0]),
     ),

@@ -27,12 +27,18 @@ LEAST, MOST = 0.01, 100.0
 LOG_FLOOR = float(np.log(NLL_FLOOR))
 
 
-def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+def fit_temperature(
+    log_probabilities: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    weights: FloatArray | None = None,
+) -> float:
     """Return the T that minimises the mean negative log-likelihood of softmax(log p / T).
 
     The loss is convex in 1/T: Newton's method inside a bracket finds its only minimum. Where there
     is none between 0.01 and 100 the nearer bound is returned. Logits will do: only differences
     within a row (samples, classes) matter. Minus infinity counts as the logarithm of 1e-12.
+    With `weights` (samples,) the mean is weighted.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -41,21 +47,25 @@ def fit_temperature(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> 
         >>> round(fit_temperature(3 * logits, labels), 1)
         3.0
     """
-    return fit_shared_temperature([(log_probabilities, labels)])
+    return fit_shared_temperature([(log_probabilities, labels)], weights=weights)
 
 
-def fit_shared_temperature(parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]) -> float:
+def fit_shared_temperature(
+    parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
+    *,
+    weights: FloatArray | None = None,
+) -> float:
     """Return the one T that fits several data sets together; they may differ in their classes."""
     checked = [_check_part(*part) for part in parts]
     if not checked:
         raise MetricError("Fitting a temperature needs at least one data set.")
-    if _derivatives(checked, inverse=1.0) == (0.0, 0.0):
+    if _derivatives(checked, weights, inverse=1.0) == (0.0, 0.0):
         return 1.0  # all rows are flat: the likelihood does not depend on the temperature
-    if _derivatives(checked, inverse=1 / MOST)[0] >= 0:
+    if _derivatives(checked, weights, inverse=1 / MOST)[0] >= 0:
         return MOST
-    if _derivatives(checked, inverse=1 / LEAST)[0] <= 0:
+    if _derivatives(checked, weights, inverse=1 / LEAST)[0] <= 0:
         return LEAST
-    return 1 / _root_of_slope(checked)
+    return 1 / _root_of_slope(checked, weights)
 
 
 def tempered(
@@ -90,11 +100,11 @@ def _check_part(log_probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> Part
     return rows, truth
 
 
-def _root_of_slope(parts: Sequence[Part]) -> float:
+def _root_of_slope(parts: Sequence[Part], weights: FloatArray | None) -> float:
     """Return the inverse temperature at which the loss is flat; it must lie between the bounds."""
     low, high, inverse = 1 / MOST, 1 / LEAST, 1.0
     for _ in range(100):
-        slope, curvature = _derivatives(parts, inverse=inverse)
+        slope, curvature = _derivatives(parts, weights, inverse=inverse)
         low, high = (inverse, high) if slope < 0 else (low, inverse)
         newton = inverse - slope / curvature if curvature > 0 else math.inf
         # the bracket spans four powers of ten: its middle is the geometric one
@@ -105,7 +115,9 @@ def _root_of_slope(parts: Sequence[Part]) -> float:
     return following
 
 
-def _derivatives(parts: Sequence[Part], *, inverse: float) -> tuple[float, float]:
+def _derivatives(
+    parts: Sequence[Part], weights: FloatArray | None, *, inverse: float
+) -> tuple[float, float]:
     """Return slope and curvature of the mean loss in the inverse temperature."""
     slopes, curvatures = [], []
     for rows, labels in parts:
@@ -116,7 +128,9 @@ def _derivatives(parts: Sequence[Part], *, inverse: float) -> tuple[float, float
             mean = np.vecdot(p, values)
             slopes.append(mean - values[np.arange(len(values)), labels[part]])
             curvatures.append(np.vecdot(p, (values - mean[:, None]) ** 2))
-    return float(np.concatenate(slopes).mean()), float(np.concatenate(curvatures).mean())
+    means = (np.average(np.concatenate(part), weights=weights) for part in (slopes, curvatures))
+    slope, curvature = map(float, means)
+    return slope, curvature
 
 
 def _shifted(rows: FloatArray) -> FloatArray:
