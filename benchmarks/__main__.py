@@ -11,11 +11,11 @@ from benchmarks.measuring import table_text
 from dtpt.errors import DtptError
 
 ABOUT_TOWERS = ("tuning", "end-to-end", "views", "chunks", "sizing")
-ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows")
+ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "guarantees")
 
 app = App(
     name="python -m benchmarks",
-    help="Measure speed and memory. With --json the result is printed as JSON.",
+    help="Measure speed and memory, and how often guarantees hold. --json prints JSON.",
     result_action="return_value",
 )
 for name in (*ABOUT_TOWERS, *ABOUT_RUNS):

@@ -32,10 +32,14 @@ def calibration_for(classifier, **numbers):
             seed=0,
             images=400,
             temperature_images=100,
+            clusters=400,
+            temperature_clusters=100,
         ),
         targets=Targets(),
         fit=Fit(**{**found, **numbers}, accepted=100, wrong=0, bound=0.03),
         guarantees=(),
+        assumption="",
+        before_and_after={},
     )
 
 
@@ -78,6 +82,14 @@ def test_below_the_threshold_the_classifier_abstains(plain, image, tiny_clip):
 def test_a_set_always_contains_the_predicted_class(plain, image, tiny_clip):
     got = calibrated(tiny_clip, calibration_for(plain, lac=0.0)).predict(image)
     assert got.prediction_set == (got.label,)
+
+
+def test_limits_by_class_apply_to_their_classes(plain, image, tiny_clip):
+    order = list(plain.predict(image).probabilities.argsort()[::-1])  # the most probable first
+    limits = [0.0] * 3
+    limits[order[2]] = 1.0  # as for a class with too few labelled images
+    got = calibrated(tiny_clip, calibration_for(plain, lac=tuple(limits))).predict(image)
+    assert got.prediction_set == (got.classes[order[0]], got.classes[order[2]])
 
 
 def test_a_calibration_is_read_from_its_file(plain, image, tiny_clip, tmp_path):
@@ -163,7 +175,7 @@ def test_predict_takes_class_list_and_settings_from_the_calibration(predicted):
 
 
 def test_the_table_marks_abstentions_and_shows_the_set(predicted, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "240")  # room for the path of the image
     predicted = predicted(method="zero-shot")
     row, shown = predicted(), predicted(as_json=False)
     assert f"abstains ({row['label']}?)" in shown

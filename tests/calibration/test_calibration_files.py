@@ -7,7 +7,9 @@ import pytest
 from simulated import drawn
 
 from dtpt.calibration import Calibration, Provenance, Setup, Targets, fit, read_calibration
-from dtpt.calibration.calibration import guarantees
+from dtpt.calibration.calibration import FORMAT
+from dtpt.calibration.checking import temperature_effect
+from dtpt.calibration.statements import assumption, guarantees
 from dtpt.errors import CalibrationError
 from dtpt.files import digest
 
@@ -43,10 +45,14 @@ def calibration():
             seed=0,
             images=400,
             temperature_images=100,
+            clusters=400,
+            temperature_clusters=100,
         ),
         targets=targets,
         fit=found,
-        guarantees=guarantees(found, targets, sets="lac", images=300),
+        guarantees=guarantees(found, targets, sets="lac", tested=rows.take(~first), noun="images"),
+        assumption=assumption(rows, noun="images"),
+        before_and_after=temperature_effect(rows.take(~first), found.temperature),
     )
 
 
@@ -103,8 +109,9 @@ def test_an_edited_file_is_refused(calibration, tmp_path, edit):
         (b"[" * 100_000, "not JSON"),
         (b"[1, 2]", "not a calibration file"),
         (b'{"format": 1}', "not a calibration file"),
-        (b'{"format": 2, "digest": "", "fit": {}}', "format 2"),
-        (b'{"format": "1", "digest": "", "fit": {}}', "format 1"),
+        (b'{"format": 1, "digest": "", "fit": {}}', "format 1"),
+        (b'{"format": 99, "digest": "", "fit": {}}', "format 99"),
+        (b'{"format": "%d", "digest": "", "fit": {}}' % FORMAT, f"format {FORMAT}"),
     ],
 )
 def test_files_of_another_kind_or_format_are_refused_in_one_line(tmp_path, content, reason):
@@ -129,6 +136,14 @@ def test_a_fresh_digest_does_not_make_invalid_numbers_valid(calibration, tmp_pat
     content["fit"]["temperature"] = -1.0
     (tmp_path / "p.json").write_text(json.dumps({**content, "digest": digest(content)}))
     with pytest.raises(CalibrationError, match=r"fit\.temperature"):
+        read_calibration(tmp_path / "p.json")
+
+
+def test_limits_of_another_number_of_classes_are_refused(calibration, tmp_path):
+    content = calibration.model_dump(mode="json", by_alias=True)
+    content["fit"]["lac"] = [0.5] * 9
+    (tmp_path / "p.json").write_text(json.dumps({**content, "digest": digest(content)}))
+    with pytest.raises(CalibrationError, match="9 classes"):
         read_calibration(tmp_path / "p.json")
 
 

@@ -1,23 +1,31 @@
 """Which labelled images allow a calibration, and which are refused."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from simulated import drawn, voted
 
 from dtpt.calibration import LabelledPredictions, Targets, apply, cross_fit, fit
-from dtpt.calibration.calibration import notes
 from dtpt.calibration.checking import evaluate_fit
 from dtpt.calibration.conformal import (
     aps_scores,
     calibrated_probabilities,
     lac_scores,
-    least_images,
+    least_clusters,
     score_limit,
 )
-from dtpt.calibration.fitting import temperature_of, temperature_part
-from dtpt.calibration.selective import least_accepted, lowest_valid_threshold, threshold_sequence
+from dtpt.calibration.fitting import Scored, temperature_of, temperature_part
+from dtpt.calibration.selective import (
+    least_accepted,
+    lowest_valid_threshold,
+    needed_images,
+    passing_error,
+    threshold_sequence,
+)
+from dtpt.calibration.statements import notes
 from dtpt.errors import CalibrationError
 from dtpt.metrics import binomial_upper_bound, fit_temperature
 
@@ -27,20 +35,25 @@ def halves(rows):
     return rows.take(first), rows.take(~first)
 
 
+def noted(rows, fitted, **targets):
+    return notes(*halves(rows), fitted=fitted, targets=Targets(**targets), noun="images")
+
+
 def relabelled(rows, *, right):
     """The same probabilities, with labels that make all predictions right or all wrong."""
     classes = rows.log_probabilities.shape[1]
     labels = rows.predictions if right else (rows.predictions + 1) % classes
-    return LabelledPredictions(rows.log_probabilities, labels, rows.predictions)
+    return replace(rows, labels=labels)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95, 0.99])
 def test_a_coverage_needs_so_many_images_and_no_more(coverage):
-    least = least_images(coverage)
+    least = least_clusters(coverage)
     assert least >= coverage / (1 - coverage) - 1e-9
-    assert score_limit(np.arange(least) / least, coverage) == (least - 1) / least
+    scores, weights = np.arange(least) / least, np.ones(least)
+    assert score_limit(scores, weights, coverage=coverage) == (least - 1) / least
     with pytest.raises(CalibrationError, match=f" {least} "):
-        score_limit(np.arange(least - 1) / least, coverage)
+        score_limit(scores[1:], weights[1:], coverage=coverage)
 
 
 def test_five_images_are_too_few():
@@ -67,8 +80,9 @@ def test_predictions_that_are_all_right_leave_the_temperature_at_one():
     assert found.temperature == 1.0
     assert found.threshold == 0.0
     assert found.wrong == 0
-    assert len(notes(*halves(rows))) == 1
-    assert notes(*halves(drawn(400, seed=0))) == ()
+    assert len(noted(rows, found)) == 1
+    accepting = fit(*halves(drawn(400, seed=0)), targets=Targets(error=0.1))
+    assert noted(drawn(400, seed=0), accepting) == ()
 
 
 def test_an_empty_part_is_refused():
@@ -89,9 +103,8 @@ def test_a_model_that_is_too_often_wrong_always_abstains():
 @pytest.mark.parametrize("name", ["coverage", "error", "confidence"])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 90.0, float("nan")])
 def test_targets_outside_zero_to_one_are_refused_by_name(name, value):
-    targets = {"coverage": 0.9, "error": 0.05, "confidence": 0.95} | {name: value}
-    with pytest.raises(CalibrationError, match=name):
-        Targets.checked(**targets)
+    with pytest.raises(ValidationError, match=name):
+        Targets(**{name: value})
 
 
 def test_the_temperature_is_that_of_the_metrics_and_undoes_overconfidence():
@@ -186,6 +199,13 @@ def test_cross_fitting_evaluates_every_image_once():
         assert found.error <= 0.12
 
 
+def test_predictions_that_are_all_right_can_be_cross_fitted():
+    """Every true class is then the first of its row, and not the only class."""
+    rows = relabelled(drawn(400, seed=0), right=True)
+    lac, _ = cross_fit(rows, [str(k) for k in range(400)], targets=Targets())
+    assert lac.coverage == 1.0
+
+
 def test_votes_keep_their_ties_through_the_temperature():
     rows = voted(200, seed=0)
     p = calibrated_probabilities(rows.log_probabilities, 1.7)
@@ -205,3 +225,48 @@ def test_votes_keep_their_ties_through_the_temperature():
 def test_inconsistent_predictions_are_refused(log_p, labels, predictions, reason):
     with pytest.raises(CalibrationError, match=reason):
         LabelledPredictions.of(log_p, labels, predictions=predictions)
+
+
+def test_the_smallest_passing_error_passes_and_the_one_below_does_not():
+    first, second = halves(drawn(300, seed=4, sharpness=4.0))
+    early, late = (Scored.of(part, 1.0).confidence for part in (first, second))
+    found = passing_error(early, late, wrong=second.wrong, level=0.95)
+    for error, passes in ((found, True), (found - 0.01, False)):
+        order = threshold_sequence(early, len(late), error=error, level=0.95)
+        threshold, *_ = lowest_valid_threshold(
+            late, second.wrong, thresholds=order, error=error, level=0.95
+        )
+        assert (threshold is not None) == passes
+    all_wrong = np.ones(len(late), bool)
+    assert passing_error(early, late, wrong=all_wrong, level=0.95) is None
+
+
+def test_the_images_that_a_target_needs_follow_from_the_exact_bound():
+    confidence, weights = np.linspace(1, 0, 1000), np.ones(1000)
+    wrong = np.arange(1000) % 50 == 25  # 2 % at any threshold
+    numbers = {"weights": weights, "level": 0.95}
+    found = needed_images(confidence, wrong, error=0.05, **numbers)
+    rate = 20.5 / 1001
+    exact = next(n for n in range(1, 5000) if binomial_upper_bound(math.ceil(rate * n), n) <= 0.05)
+    assert exact <= found <= 1.3 * exact
+    assert needed_images(confidence, wrong, error=0.02, **numbers) is None
+    doubled = needed_images(
+        confidence, wrong, error=0.05, weights=np.full(1000, 0.5), level=0.95
+    )  # as many images in half as many clusters
+    assert doubled == pytest.approx(found, rel=0.1)
+
+
+def test_with_as_many_images_as_estimated_a_threshold_is_found_about_half_the_time():
+    estimates, targets = [], Targets(error=0.08)
+    for seed in range(10):
+        first, second = halves(drawn(150, seed=seed, sharpness=3.0))
+        confidence = Scored.of(second, temperature_of(first)).confidence
+        estimates.append(
+            needed_images(confidence, second.wrong, weights=second.weights, error=0.08, level=0.95)
+        )
+    typical = sorted(10**9 if value is None else value for value in estimates)[5]
+    found = [
+        fit(*halves(drawn(round(typical / 0.75), seed=seed, sharpness=3.0)), targets=targets)
+        for seed in range(100, 140)
+    ]
+    assert 0.2 < np.mean([one.threshold is not None for one in found]) < 0.95

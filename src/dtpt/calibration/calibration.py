@@ -6,36 +6,19 @@ prove who made the file.
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from dtpt.calibration.fitting import (
-    LEAST_FOR_TEMPERATURE,
-    Fit,
-    LabelledPredictions,
-    Record,
-    SetKind,
-    Targets,
-    apply,
-)
+from dtpt.calibration.fitting import Fit, Record, SetKind, Targets, apply
+from dtpt.calibration.statements import OTHERWISE
 from dtpt.errors import CalibrationError, explain, os_error
 from dtpt.files import AnyPath, as_path, digest, printable, read_limited, write_atomically
 
-FORMAT = 1
+FORMAT = 2
 MOST_BYTES = 2**24
-
-ASSUMPTION = (
-    "New images are exchangeable with the labelled ones: from the same source, with the same "
-    "frequencies of classes and difficulties, in any order."
-)
-OTHERWISE = (
-    "On images from another distribution (another camera, style or class frequencies, or objects "
-    "outside the class list) nothing is guaranteed: coverage can be lower and errors more "
-    "frequent, and the file cannot detect it. Calibrate again on labelled images of that kind."
-)
 
 
 class Setup(Record):
@@ -83,7 +66,10 @@ class Provenance(Record):
     seed: int  # of the random views
     images: int  # in total
     temperature_images: int  # for temperature and order of thresholds; the others for the rest
-    split: str = "by sha256 of the sample id, about one quarter for the temperature"
+    clusters: int  # of all images; those of one are not independent, such as copies of an image
+    temperature_clusters: int
+    cluster_noun: str = "clusters"
+    split: str = "by sha256 of the cluster, about one quarter for the temperature"
     selection: str | None = None  # what else the first part selected, such as a fraction of views
 
 
@@ -106,9 +92,19 @@ class Calibration(Record):
     fit: Fit
     sets: SetKind = "lac"
     guarantees: tuple[str, ...]  # in words
-    assumption: str = ASSUMPTION
+    assumption: str
     otherwise: str = OTHERWISE
     notes: tuple[str, ...] = ()
+    # ECE, its noise floor, signed gap and NLL, on images that were not used for the temperature
+    before_and_after: dict[str, tuple[float, float]]
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        for limit in (self.fit.lac, self.fit.aps):
+            if isinstance(limit, tuple) and len(limit) != len(self.setup.classes):
+                text = f"fit has limits of {len(limit)} classes, setup {len(self.setup.classes)}"
+                raise ValueError(text)
+        return self
 
     @property
     def digest(self) -> str:
@@ -188,46 +184,6 @@ def as_calibration(calibration: Calibration | AnyPath) -> Calibration:
     if isinstance(calibration, Calibration):
         return calibration
     return read_calibration(as_path(calibration, "calibration"))
-
-
-def guarantees(fitted: Fit, targets: Targets, *, sets: SetKind, images: int) -> tuple[str, ...]:
-    """Return one sentence per guarantee; `images`: labelled ones behind sets and threshold."""
-    error, level = f"{100 * targets.error:g} %", f"{100 * targets.confidence:g} %"
-    coverage = (
-        f"Coverage: the prediction set ({sets.upper()}) contains the true class of at least "
-        f"{100 * targets.coverage:g} % of new images, on average over draws of the {images} "
-        "labelled images and of the new ones; not for every class or kind of image."
-    )
-    if fitted.threshold is None:
-        return (
-            coverage,
-            f"Always abstains: no threshold has an error rate of at most {error} with confidence "
-            f"{level}; allow a larger error, or label more images.",
-        )
-    return (
-        coverage,
-        f"Errors: with confidence {level}, at most {error} of the accepted predictions (calibrated "
-        f"confidence {fitted.threshold:.3f} or more) are wrong; of {images} labelled images "
-        f"{fitted.accepted} were accepted, {fitted.wrong} of them wrong.",
-    )
-
-
-def notes(first: LabelledPredictions, second: LabelledPredictions) -> tuple[str, ...]:
-    """Return what is special about the labelled images for temperature, and for the rest."""
-    found = []
-    if len(first) < LEAST_FOR_TEMPERATURE:
-        found.append(f"The temperature stays 1: {len(first)} images are too few to fit it.")
-    elif not first.wrong.any() or first.wrong.all():
-        which = "wrong" if first.wrong.all() else "right"
-        found.append(f"The temperature stays 1: all {len(first)} predictions for it are {which}.")
-    classes = second.log_probabilities.shape[1]
-    absent = classes - len(np.unique(np.concatenate([first.labels, second.labels])))
-    if absent:
-        found.append(
-            f"{absent} of {classes} classes have no labelled image: they are assumed to be as rare "
-            "among new images."
-        )
-    return tuple(found)
 
 
 def _short(value: Any) -> str:

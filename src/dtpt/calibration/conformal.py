@@ -1,11 +1,21 @@
 """Split conformal prediction: nonconformity scores of classes, and the score that a set admits.
 
-Let s be the score of the true class of n labelled images, and q the k-th smallest of them with
-k = ⌈(n + 1) · coverage⌉. The prediction set of a new image holds every class that scores at most q.
-If the new image and the n are exchangeable, the rank of its true class among all n + 1 scores is
-uniform, so the set misses it with a probability of at most 1 - coverage, whatever the model and the
-score. Ties only add classes. The guarantee is marginal: an average over draws of the labelled
-images and of the new one, not for each class or kind of image.
+Labelled images come in m clusters; images of one cluster may depend on each other in any way. Let s
+be the score of the true class of an image, and let each score weigh 1 / size of its cluster. The
+limit q is the smallest score at which the weights of all scores up to it reach (m + 1) · coverage.
+The prediction set of a new image holds every class that scores at most q.
+
+If a new cluster and the m are exchangeable, then a random image of the new cluster is missed with
+a probability of at most 1 - coverage, whatever the model and the score. Let F be the mean of the
+m + 1 clusters' distributions of scores, and Q its quantile at the coverage. Q does not depend on
+the order of the clusters, so a random image of each of them scores at most Q equally often: with a
+probability of at least the coverage. And q is at least Q: it is the same quantile with all scores
+of the new cluster moved to infinity. With one image per cluster q is the usual k-th smallest score,
+k = ⌈(m + 1) · coverage⌉. Ties only add classes. The guarantee is marginal: an average over draws of
+the labelled clusters and of the new one, not for each class or kind of image.
+
+Class-conditional (Mondrian) sets have one limit per class, from the labelled images of that class;
+then the same argument holds within each class.
 
 It holds only if a new image is scored exactly as the labelled ones were. So every score starts from
 log-probabilities as a run stores them (float16, three digits), and is rounded to nine decimals, so
@@ -88,27 +98,72 @@ def _mass_above(ordered: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(np.maximum.accumulate(above, axis=1), 1.0))  # but for rounding
 
 
-def least_images(coverage: float) -> int:
-    """Return the smallest number of labelled images that allows a coverage.
+def cluster_weights(clusters: npt.NDArray[np.int64]) -> FloatArray:
+    """Return 1 / size of its cluster for every image (n,); `clusters` numbers them.
 
     Example:
-        >>> least_images(0.9), least_images(0.95), least_images(0.99)
+        >>> cluster_weights(np.array([4, 4, 0])).tolist()
+        [0.5, 0.5, 1.0]
+    """
+    return np.asarray(1 / np.bincount(clusters)[clusters])
+
+
+def least_clusters(coverage: float) -> int:
+    """Return the smallest number of labelled clusters that allows a coverage.
+
+    Example:
+        >>> least_clusters(0.9), least_clusters(0.95), least_clusters(0.99)
         (9, 19, 99)
     """
     return math.ceil(coverage / (1 - coverage) - _ROUNDING)
 
 
-def score_limit(scores: FloatArray, coverage: float) -> float:
+def score_limit(scores: FloatArray, weights: FloatArray, *, coverage: float) -> float:
     """Return the largest score q that a set of that coverage admits.
 
+    Args:
+        scores: (n,) of the true classes.
+        weights: (n,) `cluster_weights`; their sum is the number of clusters.
+        coverage: target.
+
     Example:
-        >>> score_limit(np.arange(1, 10) / 10, 0.9), score_limit(np.arange(1, 10) / 10, 0.5)
-        (0.9, 0.5)
+        >>> scores = np.arange(1, 10) / 10
+        >>> [score_limit(scores, np.ones(9), coverage=level) for level in (0.9, 0.5)]
+        [0.9, 0.5]
     """
-    rank = math.ceil((len(scores) + 1) * coverage - _ROUNDING)
-    if rank > len(scores):
+    clusters = round(weights.sum())
+    needed = (clusters + 1) * coverage - _ROUNDING
+    if needed > clusters:
+        what = "images" if clusters == len(scores) else "clusters of labelled images"
         raise CalibrationError(
-            f"{len(scores)} labelled images are too few for a coverage of {100 * coverage:g} %: it "
-            f"needs at least {least_images(coverage)} beside those for the temperature."
+            f"{clusters} {what} are too few for a coverage of {100 * coverage:g} %: it needs at "
+            f"least {least_clusters(coverage)} beside those for the temperature."
         )
-    return float(np.partition(scores, rank - 1)[rank - 1])
+    order = np.argsort(scores, kind="stable")
+    last = np.searchsorted(np.cumsum(weights[order]), needed)
+    return float(scores[order[min(last, len(order) - 1)]])  # the sum of weights is rounded
+
+
+def class_limits(
+    scores: FloatArray,
+    labels: npt.NDArray[np.int64],
+    *,
+    clusters: npt.NDArray[np.int64],
+    classes: int,
+    coverage: float,
+) -> FloatArray:
+    """Return one limit per class (C,); 1, which admits every image, where clusters are too few."""
+    limits, least, most = np.ones(classes), least_clusters(coverage), 0
+    for label in np.unique(labels):
+        own = labels == label
+        weights = cluster_weights(clusters[own])
+        count = round(weights.sum())
+        most = max(most, count)
+        if count >= least:
+            limits[label] = score_limit(scores[own], weights, coverage=coverage)
+    if most < least:
+        raise CalibrationError(
+            f"No class has labelled images of more than {most} clusters; a coverage of "
+            f"{100 * coverage:g} % of each class needs {least} beside those for the temperature."
+        )
+    return limits

@@ -10,6 +10,10 @@ which has a probability of at most δ, however many t are tried.
 
 Order and thresholds come from other images than those of the test: the ones that gave the
 temperature. Images of equal confidence (votes) are accepted together or not at all.
+
+The test needs independent images, so it gets one of each cluster. A bound that uses all of them is
+no better: betting on cluster means accepts as many images where errors are as similar within
+clusters as on OpenMoji (`python -m benchmarks guarantees`).
 """
 
 import functools
@@ -26,6 +30,7 @@ STEPS = 50
 # the strictest threshold would be too lenient for a weak model. The same start for most target
 # errors also means that a threshold that passes at one error passes at every larger one.
 HEADROOM, FIRST_ACCEPTED, FIRST_FRACTION = 1.5, 90, 0.25
+LEAST_SHARE, MOST_NEEDED = 0.1, 10**6  # of what `needed_images` looks at
 
 
 def least_accepted(error: float, confidence: float) -> int:
@@ -96,3 +101,56 @@ def lowest_valid_threshold(
 @functools.lru_cache(maxsize=4096)  # many splits have the same counts
 def _bound(accepted: int, errors: int, *, level: float) -> float:
     return float(binomial_upper_bound(errors, accepted, level=level))
+
+
+def passing_error(
+    apart: FloatArray, confidence: FloatArray, *, wrong: npt.NDArray[np.bool_], level: float
+) -> float | None:
+    """Return the smallest of the error rates 1 %, 2 %, ... for which a threshold passes.
+
+    Chosen after the fact: it describes the labelled images, and guarantees nothing. The arguments
+    are those of `threshold_sequence` and `lowest_valid_threshold`.
+    """
+    for error in np.arange(1, 100) / 100:
+        thresholds = threshold_sequence(apart, len(confidence), error=error, level=level)
+        found = lowest_valid_threshold(
+            confidence, wrong, thresholds=thresholds, error=error, level=level
+        )
+        if found[0] is not None:
+            return float(error)
+    return None
+
+
+def needed_images(
+    confidence: FloatArray,
+    wrong: npt.NDArray[np.bool_],
+    *,
+    weights: FloatArray,
+    error: float,
+    level: float,
+) -> int | None:
+    """Estimate how many independent images to test would let a threshold pass.
+
+    For every fraction of the most confident images: how many it takes until the exact bound passes
+    with as many errors as expected, if the error rate stays as it is. The smallest number is
+    returned, None if the rate is nowhere below the target. As an estimate it is optimistic: the
+    best of many fractions is taken.
+
+    Args:
+        confidence: (n,) calibrated, of all labelled images.
+        wrong: (n,) whether their predictions are wrong.
+        weights: (n,) of the images.
+        error: target error rate.
+        level: confidence of the guarantee.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    accepted, errors = np.cumsum(weights[order]), np.cumsum((weights * wrong)[order])
+    last = (np.linspace(LEAST_SHARE, 1, STEPS) * (len(order) - 1)).astype(np.int64)  # (J,)
+    # few images without errors do not prove a rate of 0
+    rates = (errors[last] + 0.5) / (accepted[last] + 1)
+    sizes = np.unique(np.geomspace(1, MOST_NEEDED, 300).astype(np.int64))  # (S,)
+    expected = np.ceil(rates[:, None] * sizes).astype(np.int64)  # errors
+    p = binomial_cdf(expected, sizes, probability=error)  # (J, S)
+    passes = (p <= 1 - level) & (rates[:, None] < error)
+    needed = sizes[passes.argmax(axis=1)] * accepted[-1] / accepted[last]
+    return math.ceil(needed[passes.any(axis=1)].min()) if passes.any() else None

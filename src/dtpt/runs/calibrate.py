@@ -17,9 +17,9 @@ from dtpt.calibration import (
     check_splits,
     fit,
 )
-from dtpt.calibration.calibration import guarantees, notes
+from dtpt.calibration.checking import temperature_effect
 from dtpt.calibration.fitting import temperature_part
-from dtpt.data.catalog import family_protocol
+from dtpt.calibration.statements import assumption, guarantees, notes
 from dtpt.errors import CalibrationError
 from dtpt.methods import parse_label, resolve_method
 from dtpt.methods.parse import VIEWS_AUTO
@@ -73,8 +73,8 @@ def select_cell(
         raise CalibrationError(f"{run.path} has no rows of {method}: run `dtpt eval` with it.")
     losses = []
     for cell in cells:
-        ids, rows = labelled_predictions(run, cell)
-        early = rows.take(temperature_part(ids))
+        clusters, rows = labelled_predictions(run, cell)
+        early = rows.take(temperature_part(clusters))
         logs = early.log_probabilities[np.arange(len(early)), early.labels].astype(np.float64)
         losses.append(-logs.mean())
     best = cells[int(np.argmin(losses))]
@@ -93,23 +93,36 @@ def check_cells(
     dataset: str | None = None,
     seed: int | None = None,
 ) -> Iterator[tuple["Cell", SplitCheck]]:
-    """Yield what random splits show for every data set and method with rows."""
-    counts = run.counts()
+    """Yield what random splits show for every data set and method."""
     for name in run.datasets if dataset is None else (dataset,):
         for method in methods:
             cell = one_cell(run, method, dataset=name, seed=seed)
-            if counts[cell][0]:
-                _, rows = labelled_predictions(run, cell)
-                yield cell, check_splits(rows, splits=splits, targets=targets)
+            _, rows = labelled_predictions(run, cell)
+            yield cell, check_splits(rows, splits=splits, targets=targets)
 
 
 def labelled_predictions(
     run: "Run", cell: "Cell"
 ) -> tuple[npt.NDArray[np.object_], LabelledPredictions]:
-    """Return the ids (n,) and the labelled predictions of a cell, by id."""
-    ids, log_probabilities = run.probabilities(cell)
+    """Return the clusters (n,) and the labelled predictions of a cell, by sample id.
+
+    Raises:
+        CalibrationError: images are missing. Work goes in the order of the classes, so the images
+            of an unfinished run are not a random part of the data set.
+        RunError: rows were stored without all probabilities.
+    """
+    done, samples = sum(run.counts()[cell]), run.spec.dataset(cell.dataset).samples
+    if done < samples:
+        raise CalibrationError(
+            f"{run.path} is unfinished: {done:,} of {samples:,} images of {cell.dataset} are "
+            "evaluated. Finish it with the same `dtpt eval` command, then calibrate."
+        )
+    _, log_probabilities = run.probabilities(cell)
     rows = run.rows_of(cell)
-    return ids, LabelledPredictions.of(log_probabilities, rows.label, predictions=rows.prediction)
+    clusters = rows.cluster
+    return clusters, LabelledPredictions.of(
+        log_probabilities, rows.label, predictions=rows.prediction, clusters=clusters
+    )
 
 
 def setup_of(run: "Run", cell: "Cell") -> Setup:
@@ -119,7 +132,7 @@ def setup_of(run: "Run", cell: "Cell") -> Setup:
     images it would be another one.
     """
     spec, entry = run.spec, run.spec.dataset(cell.dataset)
-    method = resolve_method(cell.label, protocol=family_protocol(entry.family))
+    method = resolve_method(cell.label, protocol=entry.protocol)
     selected = run.lambdas().get(cell)
     return Setup(
         model=spec.model.name,
@@ -131,7 +144,7 @@ def setup_of(run: "Run", cell: "Cell") -> Setup:
         template=spec.template,
         context=spec.context,
         classes=tuple(name.replace("_", " ") for name in run.classes(cell.dataset)),
-        views=entry.views,
+        views={**entry.views, **method.own_views},
         tuning=spec.tuning,
     )
 
@@ -147,27 +160,35 @@ def calibrate_cell(
     """Fit a calibration to the rows of a cell; `selection` from `select_cell`.
 
     Raises:
-        CalibrationError: the rows do not allow the targets.
+        CalibrationError: the run is unfinished, or its rows do not allow the targets.
         RunError: rows were stored without all probabilities.
     """
-    ids, rows = labelled_predictions(run, cell)
-    first = temperature_part(ids)
+    clusters, rows = labelled_predictions(run, cell)
+    first, entry = temperature_part(clusters), run.spec.dataset(cell.dataset)
     early, late = rows.take(first), rows.take(~first)
     fitted = fit(early, late, targets=targets)
+    noun = entry.cluster_noun if rows.cluster_count < len(rows) else "images"
+    failed = entry.samples - len(rows)
+    unread = [f"{failed:,} of {entry.samples:,} images could not be read."] if failed else []
     return Calibration(
         setup=setup_of(run, cell),
         provenance=Provenance(
             dataset=cell.dataset,
-            fingerprint=run.spec.dataset(cell.dataset).fingerprint,
+            fingerprint=entry.fingerprint,
             run=run.spec.hash,
             seed=cell.seed,
             images=len(rows),
             temperature_images=len(early),
+            clusters=rows.cluster_count,
+            temperature_clusters=early.cluster_count,
+            cluster_noun=noun,
             selection=selection,
         ),
         targets=targets,
         fit=fitted,
         sets=sets,
-        guarantees=guarantees(fitted, targets, sets=sets, images=len(late)),
-        notes=notes(early, late),
+        guarantees=guarantees(fitted, targets, sets=sets, tested=late, noun=noun),
+        assumption=assumption(rows, noun=noun),
+        notes=(*unread, *notes(early, late, fitted=fitted, targets=targets, noun=noun)),
+        before_and_after=temperature_effect(late, fitted.temperature),
     )
