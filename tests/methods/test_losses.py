@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtpt.methods import METHODS
-from dtpt.methods.a_tpt import negative_nearest_angle
+from dtpt.methods.a_tpt import nearest_angle, negative_nearest_angle
 from dtpt.methods.c_tpt import dispersion
 from dtpt.methods.d_tpt import (
     aligned_dimensional_entropy,
@@ -19,6 +19,7 @@ from dtpt.methods.d_tpt import (
     reverse_dimensional_entropy,
 )
 from dtpt.methods.o_tpt import gram_row_excess, squared_gram_error
+from dtpt.methods.soc import huber_gram
 from dtpt.methods.tpt import (
     entropy,
     marginal_entropy,
@@ -140,6 +141,20 @@ def test_nearest_angle_by_brute_force():
         min(math.acos(float(text[i] @ text[j])) for j in range(7) if j != i) for i in range(7)
     ]
     assert float(negative_nearest_angle(text)) == pytest.approx(-sum(angles) / 7, abs=1e-12)
+    assert float(nearest_angle(text)) == pytest.approx(sum(angles) / 7, abs=1e-12)
+
+
+def test_huber_loss_of_all_pairs_by_brute_force():
+    text, initial = unit_rows(7, 5).numpy(), unit_rows(7, 5, seed=1).numpy()
+    pairs = [(i, j) for i in range(7) for j in range(7) if i != j]
+    delta = sum(abs(initial[i] @ initial[j]) for i, j in pairs) / 42
+    losses = []
+    for i, j in pairs:
+        size = abs(text[i] @ text[j])
+        losses.append(size**2 / 2 if size <= delta else delta * (size - delta / 2))
+    got = huber_gram(torch.from_numpy(text), torch.from_numpy(initial))
+    assert float(got) == pytest.approx(sum(losses) / 42, abs=1e-14)
+    assert any(abs(text[i] @ text[j]) > delta for i, j in pairs)  # both branches
 
 
 @pytest.mark.parametrize("name", REGULARISERS)

@@ -174,6 +174,8 @@ def test_learning_rates_come_from_the_modifier_then_the_method_then_the_settings
     assert resolve_method("tpt").learning_rate is None
     assert resolve_method("tps").learning_rate == 1e-3
     assert resolve_method("tps", protocol="natural-shifts").learning_rate == 5e-3
+    assert resolve_method("tps", protocol="imagenet").learning_rate == 5e-3
+    assert resolve_method(METHODS["tps"], protocol="imagenet").learning_rate == 5e-3
     assert resolve_method("tps+lr=0.02").learning_rate == 0.02
 
 

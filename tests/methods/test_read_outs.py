@@ -12,7 +12,7 @@ from dtpt.methods.mean_views import mean_of_confident
 from dtpt.methods.mta import mode_logits
 from dtpt.methods.r_tpt import weighted_logits
 from dtpt.methods.vte import mean_feature
-from dtpt.methods.zero import votes
+from dtpt.methods.zero import sharp_mean, votes
 
 SCALE = 20.0
 
@@ -58,12 +58,24 @@ def test_fractions_that_are_whole_numbers_of_views_are_not_cut_by_rounding():
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-14)
 
 
-def test_mean_feature_of_confident_views(case):
+def test_mean_feature_of_confident_views_keeps_its_length(case):
     views, text, p = case
-    centre = sum(views.numpy()[i] for i in by_confidence(p)[:6])
-    centre = centre / np.linalg.norm(centre)
+    centre = sum(views.numpy()[i] for i in by_confidence(p)[:6]) / 6
+    expected = softmax(SCALE * text.numpy() @ centre)
     got = mean_feature(views, text, logit_scale=SCALE).softmax(-1)
-    np.testing.assert_allclose(got.numpy(), softmax(SCALE * text.numpy() @ centre), atol=1e-14)
+    np.testing.assert_allclose(got.numpy(), expected, atol=1e-14)
+    unit_length = softmax(SCALE * text.numpy() @ (centre / np.linalg.norm(centre)))
+    got = resolve_method("vte:unit").read_out(views, text, logit_scale=SCALE).softmax(-1)
+    np.testing.assert_allclose(got.numpy(), unit_length, atol=1e-14)
+    assert expected.argmax() == unit_length.argmax()
+    assert expected.max() < unit_length.max() - 0.01  # what the length is worth
+
+
+def test_mean_logits_of_confident_views(case):
+    views, text, p = case
+    rows = [SCALE * text.numpy() @ views.numpy()[i] for i in by_confidence(p)[:19]]
+    got = resolve_method("mean-logits").read_out(views, text, logit_scale=SCALE)
+    np.testing.assert_allclose(got.numpy(), np.mean(rows, axis=0), atol=1e-13)
 
 
 def test_votes_of_confident_views(case):
@@ -73,6 +85,30 @@ def test_votes_of_confident_views(case):
     got = votes(views, text, logit_scale=SCALE).softmax(-1).numpy()
     np.testing.assert_allclose(got, expected, atol=1e-6)
     assert got.argmax() in np.flatnonzero(expected == expected.max())
+
+
+def test_released_votes_are_a_softmax_at_the_precision_of_float16(case):
+    views, text, _ = case
+    text = F.normalize(unit(1, 12, 7) + 0.01 * text, dim=-1)  # close to each other, as CLIP's are
+    kept = by_confidence(softmax(SCALE * views.numpy() @ text.numpy().T))[:19]
+    shares = [softmax(text.numpy() @ views.numpy()[i] / np.finfo(np.float16).eps) for i in kept]
+    got = sharp_mean(views, text, logit_scale=SCALE).softmax(-1).numpy()
+    np.testing.assert_allclose(got, np.mean(shares, axis=0), atol=1e-10)
+    hard = votes(views, text, logit_scale=SCALE).softmax(-1).numpy()
+    assert abs(got - hard).max() > 1e-3  # not yet votes
+
+
+def test_released_votes_tie_only_when_they_are_equal():
+    text = torch.eye(2, dtype=torch.float64)
+    twins = torch.tensor([[0.6, 0.6], [0.5, 0.3], [0.5, 0.3]], dtype=torch.float64)
+    rows = [*twins.tolist()] * 2
+    views = torch.tensor(rows, dtype=torch.float64)
+    # by entropy the rows that prefer class 0 come first: one votes, no tie
+    assert sharp_mean(views, text, logit_scale=1.0).softmax(-1)[0] > 0.99
+    # one view alone that likes both classes the same: its own logits decide, in the first's favour
+    alone = sharp_mean(twins[:1], text, logit_scale=1.0)
+    assert int(alone.argmax()) == 0
+    np.testing.assert_allclose(alone.softmax(-1).numpy(), 0.5, atol=1e-6)
 
 
 def logits_for(rows):

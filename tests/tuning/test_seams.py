@@ -10,10 +10,11 @@ from torch import nn
 
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
-from dtpt.methods import METHODS, Method, resolve_method
+from dtpt.methods import METHODS, Method, resolve_method, shared_recipe
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.methods.zero_shot import class_logits
-from dtpt.tuning import PromptEncoder, Tuner, TuningSettings, step_method, views_needed
+from dtpt.tuning import PromptEncoder, Tuner, TuningSettings, step_method
+from dtpt.views import ViewRecipe
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing"]
 FIXED = [name for name, method in METHODS.items() if method.parameter != "context"]
@@ -123,7 +124,7 @@ def test_methods_that_leave_the_prompt_alone_run_on_fixed_text_features(fixed):
         for one, two in zip(expected, other, strict=True):
             assert torch.equal(one.probabilities, two.probabilities), one.method.name
             assert two.context.shape == (0, 0)
-    assert views_needed(methods, 16) == 16
+    assert shared_recipe(methods, ViewRecipe(count=16, augmix=False)).count == 16
 
 
 @pytest.mark.parametrize("name", ["tpt", "d-tpt", "c-tpt-static", "d-tpt@auto-each=0.9"])

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError
-from dtpt.methods import METHODS, resolve_method
+from dtpt.methods import METHODS, resolve_method, shared_recipe
 from dtpt.methods.tpt import marginal_entropy, select_confident
-from dtpt.tuning import Episode, Tuner, TuningSettings, views_needed
+from dtpt.tuning import Episode, Tuner, TuningSettings
 from dtpt.tuning.engine import fraction_won, lambda_for_quantile, sign_thresholds
+from dtpt.views import ViewRecipe
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing"]
 SHIFTED = [name for name, method in METHODS.items() if method.parameter == "shift"]
@@ -86,8 +87,8 @@ def test_methods_without_a_gradient_make_none(tuner, monkeypatch):
 
 def test_views_are_needed_only_by_methods_that_look_at_them():
     few = [resolve_method(name) for name in ("zero-shot", "d-tpt-static")]
-    assert views_needed(few, 64) == 1
-    assert views_needed([*few, resolve_method("vte")], 64) == 64
+    assert shared_recipe(few, ViewRecipe()).count == 1
+    assert shared_recipe([*few, resolve_method("vte")], ViewRecipe()).count == 64
 
 
 def test_a_read_out_over_views_follows_the_tuned_features(tuner):

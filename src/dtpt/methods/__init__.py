@@ -10,13 +10,14 @@ Read in this order:
     dominant.py        section 4.1: dominant dimensions, and prediction without them
     posthoc.py         section 2: temperature scaling and SaLS
 
-    a_tpt.py, r_tpt.py peers that are not in the paper
+    a_tpt.py, r_tpt.py, soc.py    peers that are not in the paper
     mean_views.py, vte.py, zero.py, mta.py    predictions from many views, without a gradient
     tps.py             a shift of the text features instead of a prompt
     random_direction.py    a null control
 
     base.py            what a method is, and what it costs
     table.py           all of them by name
+    plugins.py         methods of other packages
     parse.py           names with λ, modifiers and variants:  d-tpt@1e6  tpt+sals  d-tpt-static
 
 A method is TPT plus, at most, one function of the text features. To add one, write that function
@@ -33,7 +34,9 @@ from dtpt.methods.base import (
     ResolvedMethod,
     method_cost,
     method_label,
+    recipe_groups,
     regularised,
+    shared_recipe,
 )
 from dtpt.methods.parse import (
     expand_views,
@@ -41,10 +44,12 @@ from dtpt.methods.parse import (
     known_methods,
     lambda_text,
     method_look,
+    method_names,
     method_title,
     parse_label,
     resolve_method,
 )
+from dtpt.methods.plugins import load_plugins
 from dtpt.methods.table import METHODS, MODIFIERS, PAPER_METHODS
 
 __all__ = [
@@ -60,11 +65,15 @@ __all__ = [
     "find_method",
     "known_methods",
     "lambda_text",
+    "load_plugins",
     "method_cost",
     "method_label",
     "method_look",
+    "method_names",
     "method_title",
     "parse_label",
+    "recipe_groups",
     "regularised",
     "resolve_method",
+    "shared_recipe",
 ]

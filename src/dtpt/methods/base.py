@@ -8,14 +8,15 @@ over the context for one image, then predict that image. They differ in R alone,
 data: a name, R, and the λ that its authors used. Three more choices lie beyond the paper: the tuned
 numbers may be a *shift* of the text features instead of the context (`parameter`), the prediction
 may be read from many views instead of the original one (`read_out`), and a method may carry state
-from image to image (`initial` and `step`).
+from image to image (`initial` and `step`). All methods share the views of an image, unless one asks
+for views of its own (`augmix`).
 
 Neither this file nor a method's file imports torch: tensors bring their own operations, and a table
 of methods prints at once. Only `algorithm_1.py` does.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -24,11 +25,14 @@ from dtpt.errors import MethodError, short_repr
 
 if TYPE_CHECKING:
     from torch import Tensor as Tensor
+
+    from dtpt.views import ViewRecipe
 else:
     Tensor = Any  # every method's file takes its annotation from here, without torch
 
 # The paper's two settings, for which authors give different λ and learning rates.
 PROTOCOLS = ("fine-grained", "natural-shifts")
+IMAGENET = "imagenet"  # one of the fine-grained sets, but for TPS's learning rate
 
 EntropyReading = Literal["of-mean", "mean-of"]
 Parameter = Literal["nothing", "context", "shift"]
@@ -95,6 +99,7 @@ class Method:
     static: bool = False  # tune by R alone, once per class list, without any image
     initial: InitialState | None = None  # with `step`: state that is carried from image to image
     step: Step | None = None
+    augmix: bool | None = None  # of the views, where not as the data set has them
     look: Look = Look()
 
     def __post_init__(self) -> None:
@@ -195,6 +200,43 @@ class ResolvedMethod:
         """Whether views beside the original are used."""
         method = self.method
         return method.tunes_on_views or method.is_stateful or self.read_out is not None
+
+    @property
+    def own_views(self) -> dict[str, bool]:
+        """Fields of the view recipe that the method sets, instead of the data set."""
+        augmix = self.method.augmix
+        return {} if augmix is None or not self.uses_views else {"augmix": augmix}
+
+
+def recipe_groups(
+    methods: Sequence[ResolvedMethod], recipe: "ViewRecipe"
+) -> "dict[ViewRecipe, tuple[int, ...]]":
+    """Return which methods (indices) share views: those of `recipe` first, then other recipes."""
+    groups: dict[ViewRecipe, tuple[int, ...]] = {recipe: ()}
+    for index, method in enumerate(methods):
+        own = recipe.model_copy(update=method.own_views)
+        groups[own] = (*groups.get(own, ()), index)
+    return {own: members for own, members in groups.items() if members}
+
+
+def shared_recipe(methods: Sequence[ResolvedMethod], recipe: "ViewRecipe") -> "ViewRecipe":
+    """Return the recipe of methods that share views, with as many views as they use.
+
+    Raises:
+        MethodError: they use different views.
+    """
+    first, *others = recipe_groups(methods, recipe) or [recipe]
+    if others:
+        names = ", ".join(method.name for method in methods)
+        raise MethodError(f"These methods use different views of an image: {names}.")
+    count = first.count if any(method.uses_views for method in methods) else 1
+    return first.model_copy(update={"count": count})
+
+
+def of_protocol(values: Mapping[str, float], protocol: str) -> float | None:
+    """Return the value of a protocol; ImageNet's is that of fine-grained sets if it has none."""
+    fallback = values.get(PROTOCOLS[0]) if protocol == IMAGENET else None
+    return values.get(protocol, fallback)
 
 
 def method_label(name: str, lambda_: float | None) -> str:

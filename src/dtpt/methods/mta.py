@@ -9,10 +9,12 @@ views support each other when their predictions p_i agree:
     m    = Σ_i y_i d_i f_i / ‖·‖
 
 alternating, at most five steps for y and five for m, five times over, from m = f_0. The mode is
-classified. No gradient and no text pass: a problem of N × N numbers.
+classified. No gradient and no text pass: a problem of N × N numbers. `mta:published` has the views
+of the paper and its code, which are without AugMix on every set.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.tpt import at_least_float32
@@ -81,4 +83,11 @@ MTA = Method(
     parameter="nothing",
     read_out=mode_logits,
     look=Look("MTA", "#17919a", "<", (0, (8, 2)), "//"),
+)
+MTA_PUBLISHED = replace(
+    MTA,
+    name="mta:published",
+    summary="MTA on its own views, without AugMix",
+    augmix=False,
+    look=Look("MTA published", "#6cbfc5", "<", (0, (1, 1)), "//|"),
 )

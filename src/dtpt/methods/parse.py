@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 
 from dtpt.errors import DtptError, MethodError, UnknownName, short_repr
 from dtpt.methods.base import (
@@ -27,12 +26,13 @@ from dtpt.methods.base import (
     Modifier,
     ResolvedMethod,
     is_number,
+    of_protocol,
 )
 from dtpt.methods.mean_views import FRACTIONS, mean_over
+from dtpt.methods.plugins import find_plugins, load_plugin, load_plugins
 from dtpt.methods.posthoc import temperature
 from dtpt.methods.table import METHODS, MODIFIERS
 
-ENTRY_POINT_GROUP = "dtpt.methods"
 STATIC = "-static"
 VIEWS = "views="
 VIEWS_AUTO = f"{VIEWS}auto"
@@ -138,22 +138,34 @@ NUMBERED: dict[str, Callable[[float], Modifier]] = {
 
 
 def known_methods() -> dict[str, Method]:
-    """Return the table, what plug-ins add to it, and the static variant of regularised methods."""
-    known = dict(METHODS)
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        known.setdefault(point.name, _load_plugin(point.name))
+    """Return the table, what plug-ins add to it, and the static variant of regularised methods.
+
+    Plug-ins that cannot be used are left out; `load_plugins` has the reasons.
+    """
+    known = METHODS | load_plugins()[0]
     static = {f"{name}{STATIC}": _static(m) for name, m in known.items() if m.is_regularised}
     return known | static
+
+
+def method_names() -> list[str]:
+    """Return the names of all methods; no plug-in is imported."""
+    static = [f"{name}{STATIC}" for name, method in METHODS.items() if method.is_regularised]
+    return list(dict.fromkeys([*METHODS, *find_plugins(), *static]))
 
 
 def find_method(name: str) -> Method:
     """Return one row of the table, a plug-in or a static variant; UnknownName has the nearest."""
     if name in METHODS:
         return METHODS[name]
-    known = known_methods()
-    if name not in known:
-        raise UnknownName("method", name, known, "`dtpt methods` lists them.")
-    return known[name]
+    base = name.removesuffix(STATIC)
+    method = METHODS.get(base)
+    if method is None:
+        plugins = find_plugins()
+        base = name if name in plugins else base
+        method = load_plugin(plugins[base]) if base in plugins else None
+    if method is None or not (base == name or method.is_regularised):
+        raise UnknownName("method", name, method_names(), "`dtpt methods` lists them.")
+    return method if base == name else _static(method)
 
 
 def find_modifier(suffix: str) -> Modifier:
@@ -183,7 +195,7 @@ def resolve_method(
     Args:
         spec: a name of the grammar above, or a method object.
         lambda_: wins over the default, `@` in the name wins over it.
-        protocol: picks default λ and learning rate ("fine-grained" or "natural-shifts").
+        protocol: picks default λ and learning rate ("fine-grained", "natural-shifts", "imagenet").
 
     Raises:
         UnknownName: no such method or modifier.
@@ -199,9 +211,8 @@ def resolve_method(
         return spec
     if isinstance(spec, Method):
         value = _choose_lambda(spec, lambda_, protocol=protocol)
-        return ResolvedMethod(
-            spec.name, spec, value, learning_rate=spec.learning_rates.get(protocol)
-        )
+        rate = of_protocol(spec.learning_rates, protocol)
+        return ResolvedMethod(spec.name, spec, value, learning_rate=rate)
     if not isinstance(spec, str):
         raise MethodError(f"Invalid method {short_repr(spec)}: use a name or a Method.")
     parsed = parse_label(spec)
@@ -210,23 +221,13 @@ def resolve_method(
     _check_read_outs(spec, method, modifiers=modifiers)
     name, auto = "+".join([method.name, *(m.name for m in modifiers)]), parsed.auto
     rates = [m.learning_rate for m in modifiers if m.learning_rate is not None]
-    rate = rates[-1] if rates else method.learning_rates.get(protocol)
+    rate = rates[-1] if rates else of_protocol(method.learning_rates, protocol)
     if auto is not None:
         _check_takes_lambda(method, f"@{parsed.rule}")
         return ResolvedMethod(f"{name}@{auto}", method, None, modifiers, auto, rate)
     chosen = parsed.lambda_ if parsed.rule else lambda_
     value = _choose_lambda(method, chosen, protocol=protocol)
     return ResolvedMethod(name, method, value, modifiers, None, rate)
-
-
-def _load_plugin(name: str) -> Method:
-    (point, *_) = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    method = point.load()
-    if not isinstance(method, Method):
-        raise MethodError(
-            f"Entry point {point.value!r} of group {ENTRY_POINT_GROUP} must be a dtpt.Method."
-        )
-    return replace(method, name=name)
 
 
 def _static(method: Method) -> Method:
@@ -265,10 +266,11 @@ def _choose_lambda(method: Method, lambda_: float | None, *, protocol: str) -> f
         _check_takes_lambda(method, f"lambda={lambda_:g}")
     if not method.takes_lambda:
         return None
-    if lambda_ is None and protocol not in method.lambdas:
+    chosen = of_protocol(method.lambdas, protocol) if lambda_ is None else lambda_
+    if chosen is None:
         known = ", ".join(method.lambdas)
         raise MethodError(f"{method.name} has no default lambda for {protocol!r} (has: {known}).")
-    value = float(method.lambdas[protocol] if lambda_ is None else lambda_)
+    value = float(chosen)
     if not (math.isfinite(value) and value >= 0):
         raise MethodError(f"lambda of {method.name} must be a number >= 0, got {value}.")
     return value

@@ -1,20 +1,21 @@
 """The one table of methods and the one of modifiers."""
 
-from dtpt.methods.a_tpt import A_TPT
+from dtpt.methods.a_tpt import A_TPT, A_TPT_RELEASED
 from dtpt.methods.base import Method, Modifier
 from dtpt.methods.c_tpt import C_TPT
 from dtpt.methods.d_tpt import D_TPT, D_TPT_ALIGNED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL
 from dtpt.methods.dominant import NO_IDD, NO_TDD, NO_TDD_ALIGNED
 from dtpt.methods.mean_views import MEAN_VIEWS
-from dtpt.methods.mta import MTA
+from dtpt.methods.mta import MTA, MTA_PUBLISHED
 from dtpt.methods.o_tpt import O_TPT, O_TPT_PRINTED
 from dtpt.methods.posthoc import SALS
 from dtpt.methods.r_tpt import R_TPT
 from dtpt.methods.random_direction import RANDOM_TPT, RANDOM_TPT_1
+from dtpt.methods.soc import SOC
 from dtpt.methods.tps import C_TPS, D_TPS, D_TPS_ALIGNED, O_TPS, TPS
 from dtpt.methods.tpt import TPT
-from dtpt.methods.vte import VTE
-from dtpt.methods.zero import ZERO
+from dtpt.methods.vte import MEAN_LOGITS, VTE, VTE_UNIT
+from dtpt.methods.zero import ZERO, ZERO_PUBLISHED, ZERO_RELEASED
 from dtpt.methods.zero_shot import ZERO_SHOT
 
 PAPER = (ZERO_SHOT, TPT, C_TPT, O_TPT, D_TPT)
@@ -23,8 +24,10 @@ METHODS: dict[str, Method] = {
     for method in (
         *PAPER,
         *(O_TPT_PRINTED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL, D_TPT_ALIGNED),  # other readings of it
-        *(A_TPT, R_TPT),  # peers that tune the prompt
-        *(MEAN_VIEWS, VTE, ZERO, MTA),  # predictions from many views, without a gradient
+        *(A_TPT, A_TPT_RELEASED, R_TPT, SOC),  # peers that tune the prompt
+        # predictions from many views, without a gradient
+        *(MEAN_VIEWS, MEAN_LOGITS, VTE, VTE_UNIT),
+        *(ZERO, ZERO_RELEASED, ZERO_PUBLISHED, MTA, MTA_PUBLISHED),
         *(TPS, C_TPS, O_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
         *(RANDOM_TPT, RANDOM_TPT_1),  # null controls
     )

@@ -11,7 +11,7 @@ from dtpt.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
     from dtpt.tuning.encoder import PromptEncoder
-    from dtpt.tuning.engine import Episode, Outcome, Tuner, step_method, views_needed
+    from dtpt.tuning.engine import Episode, Outcome, Tuner, step_method
 
 __all__ = [
     "Episode",
@@ -20,7 +20,6 @@ __all__ = [
     "Tuner",
     "TuningSettings",
     "step_method",
-    "views_needed",
 ]
 
 

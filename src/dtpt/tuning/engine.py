@@ -118,11 +118,6 @@ class _Tuned:
     lambda_: float | None
 
 
-def views_needed(methods: Iterable[ResolvedMethod], count: int) -> int:
-    """Return how many of `count` views some methods use: all of them, or the original alone."""
-    return count if any(method.uses_views for method in methods) else 1
-
-
 class Tuner:
     """Tunes and predicts for one model and one class list; holds no state from image to image.
 
