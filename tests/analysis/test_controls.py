@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from dtpt.analysis.controls import CONTROLS, RANDOM, ControlsOptions, curve_distances
+from dtpt.analysis.controls import (
+    CONTROLS,
+    RANDOM,
+    ControlsOptions,
+    curve_distances,
+)
 from dtpt.errors import MethodError, MetricError
 from dtpt.metrics import Predictions, pool
+from dtpt.metrics.distributions import student_quantile
 from dtpt.report.figures import svg_text
 from dtpt.report.figures.studies import controls_figure
 from dtpt.tables import Table
@@ -55,14 +61,18 @@ def test_differences_are_to_random_directions_of_the_same_quantile(study):
         for name in ("c-tpt", "d-tpt:aligned")
         for quantile in (0.6, 0.9)
         for random in RANDOM
-    }
-    assert {one.comparisons for one in family.comparisons} == {2 * 2 * 5}
+    } | {("tpt", "zero-shot")}
+    counts = {one.first: one.comparisons for one in family.comparisons}
+    assert counts.pop("tpt") == 5
+    assert set(counts.values()) == {2 * 2 * 5}
 
 
 def test_a_distance_is_above_or_below_the_curve(study):
     for row in study.families[0].rows:
         distance = row.facts.get("above_curve")
-        assert distance is None or distance.low <= distance.value <= distance.high
+        if distance is not None:
+            assert distance.low <= distance.value <= distance.high
+            assert distance.detectable >= (distance.high - distance.low) / 2
 
 
 def test_tables_have_a_text_in_every_cell(study):
@@ -114,6 +124,18 @@ def test_a_method_above_the_curve_is_found_and_one_on_it_is_not(rng):
     assert above.value == pytest.approx(0.05, abs=0.03)
     assert on.low < 0 < on.high
     assert above.level == pytest.approx(0.975)
+
+
+def test_an_interval_at_a_corrected_level_needs_no_extreme_draw(rng):
+    """49 methods ask for 0.05 % tails, which no quantile of 500 draws reaches."""
+    one = {"x": method(0.5375, 0.075, rng=rng)}
+    many = one | {f"other {k}": method(0.5, 0.05, rng=rng) for k in range(48)}
+    curve = line(rng)
+    alone, among = (
+        curve_distances(CURVE, curve | others, resamples=500)["x"] for others in (one, many)
+    )
+    wider = student_quantile(1 - 0.05 / 49, 4000) / student_quantile(0.95, 4000)
+    assert (among.high - among.low) / (alone.high - alone.low) == pytest.approx(wider, rel=0.01)
 
 
 def test_points_of_the_curve_itself_have_no_distance(rng):

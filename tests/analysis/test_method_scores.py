@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtpt.analysis.scores import (
+    TEMPERATURES,
     DispersionPoint,
     MethodScore,
     correlation,
     dispersion_scatter,
     efficient,
+    match_confidence,
     score_method,
     without_dominant,
 )
@@ -66,3 +68,20 @@ def test_without_dominant_needs_both_variants():
         ["zero-shot", "zero-shot+no-tdd", "zero-shot+no-idd"],
         ["d-tpt@5", "d-tpt+no-tdd@5", "d-tpt+no-idd@5"],
     ]
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.83])
+def test_the_temperature_behind_a_mean_confidence_is_found(temperature):
+    logits = np.random.default_rng(0).normal(0, 3, size=(300, 7))
+
+    def confidence(value):
+        scaled = np.exp(logits / value)
+        return (scaled / scaled.sum(axis=1, keepdims=True)).max(axis=1)
+
+    curves = np.stack([confidence(value) for value in TEMPERATURES], axis=1)
+    correct = np.random.default_rng(1).uniform(size=300) < 0.6
+    target = confidence(temperature)
+    found = match_confidence("x", float(target.mean()), curves=curves, correct=correct)
+    assert found.temperature == pytest.approx(temperature, rel=1e-3)
+    expected = score_method("x", confidence=target, correct=correct).ece
+    assert found.ece == pytest.approx(expected, abs=2e-3)

@@ -161,6 +161,12 @@ def test_several_seeds_are_refused(tiny_clip, images, tmp_path):
         analyse(options(images, tmp_path, seed=(0, 1)), model=tiny_clip, datasets=[images])
 
 
+def test_methods_with_other_views_than_the_data_set_are_refused(images, tiny_clip, tmp_path):
+    asked = options(images, tmp_path, method=("tpt", "mta:published"))
+    with pytest.raises(RunError, match="mta:published"):
+        analyse(asked, model=tiny_clip, datasets=[images])
+
+
 def test_controls_are_added_once():
     methods = [resolve_method(n) for n in ("d-tpt", "d-tpt@10", "d-tpt-static", "tpt+sals")]
     assert [method.label for method in with_controls(methods)] == [

@@ -2,6 +2,7 @@
 
     paper.py        one pass over the images: features.py, geometry.py, scores.py; tables.py
     study.py        what studies share: basis.py, controls.py, regularisers.py, views.py
+    bases.py        other bases of the joint space, for basis.py
 
 >>> from dtpt.analysis import load_analysis                     # doctest: +SKIP
 >>> load_analysis("runs/analysis").datasets[0].text.dominant    # doctest: +SKIP

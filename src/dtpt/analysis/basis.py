@@ -1,21 +1,18 @@
 """What depends on the basis of the joint space: D-TPT, and with it the dominant dimension.
 
-Multiply the outputs of both towers by one orthogonal matrix: every cosine stays, so zero-shot, TPT,
-C-TPT and O-TPT predict as before, up to rounding. D-TPT does not, because a softmax over
-coordinates sees the basis. So does the notion of a dominant dimension: in a basis whose first axis
-is the mean text feature, that axis carries most of every text feature; in a random basis no
-dimension dominates.
+In every basis of `bases.py` all cosines are the same, so zero-shot, TPT, C-TPT and O-TPT predict as
+before, up to rounding. D-TPT does not, because a softmax over coordinates sees the basis. It is run
+in each of them, at equal λ and at the λ that wins an equal fraction of signs. Random rotations show
+what a basis without any meaning gives.
 
-The text tower's projection is multiplied in a copy of the model, the image features as they come;
-everything else is computed anew in every basis. Finished data sets are kept under the study's
-folder, under a digest of what decides their numbers, so that the same command again computes only
-what is missing.
+Finished data sets are kept under the study's folder, under a digest of what decides their numbers,
+so that the same command again computes only what is missing.
 """
 
-import copy
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -26,12 +23,21 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from dtpt.analysis.bases import (
+    FLIPPED,
+    NAMED,
+    OWN,
+    common_bases,
+    describe_basis,
+    gradient_changes,
+    in_basis,
+)
 from dtpt.analysis.images import ImageWorker, answers, prepare_pass
 from dtpt.analysis.study import (
     LEGEND,
-    MEASURED,
     Facts,
     Folder,
+    Fractions,
     Names,
     Study,
     StudyFamily,
@@ -43,11 +49,13 @@ from dtpt.analysis.study import (
     study_tables,
 )
 from dtpt.data.catalog import family_title
-from dtpt.errors import MethodError, RunError
+from dtpt.errors import RunError
 from dtpt.executors.pool import Announce
 from dtpt.files import digest, open_regular, write_atomically
-from dtpt.methods import resolve_method
-from dtpt.metrics import Predictions, pool
+from dtpt.methods import Method, ResolvedMethod, resolve_method
+from dtpt.methods.base import AutoLambda
+from dtpt.methods.d_tpt import D_TPT
+from dtpt.metrics import METRICS, Conventions, PooledPredictions, Predictions, pool
 from dtpt.options import EvalOptions, Lambda, Listed
 from dtpt.runs.progress import make_reporter
 from dtpt.tables import Table, text_table
@@ -59,23 +67,21 @@ if TYPE_CHECKING:
     from dtpt.data import Dataset, Sample
     from dtpt.runs.evaluation import Prepared
     from dtpt.runs.worker import WorkerSpec
+    from dtpt.tuning import Tuner
 
-METRICS = ("ece", *MEASURED)
-OWN = "own"
-RANDOM_SEEDS = (0, 1)
-BASES = (OWN, *(f"random {seed}" for seed in RANDOM_SEEDS), "gap", "mean text")
-EXAMPLES = 64  # images behind the mean image feature
+NULL = ("accuracy", "signed_gap", "ece", "brier")
+UNTUNED = ("zero-shot", "tpt")  # for reference
+EXAMPLES = 32  # images behind the mean image feature and the λ at matched strength
 HEADS = {"basis": "basis", "signs_won": "signs"}
 TITLES = {
-    "bases": "Energy of the largest dimension, DEM's gradient, signs won with each λ",
-    "invariance": "Probabilities in the other bases against the own, which should be equal",
+    "bases": "What DEM sees of the text features in each basis, before any image",
+    "invariance": "Gradients of regularisers in the other bases against the own",
+    "null": "Bases against random rotations, on the same images",
 }
 
-# One data set, n images in B bases with M methods, the last L of which are D-TPT's:
-#   sample (n,); confidence, correct, p_label, sum_squares (n, B, M); against the own basis: moved,
-#   the largest change of a probability, and same, whether the prediction is (n, B, M); signs_won
-#   (n, B, L), the fraction of the first step's signs that DEM wins; of the class list: dominant,
-#   the fraction of energy in the largest dimension, and gradient, the norm of DEM's (B,).
+# One data set, n images, M methods: sample, cluster (n,); confidence, correct, p_label,
+#   sum_squares (n, M); the first two methods are `UNTUNED`, then basis by basis D-TPT at each
+#   strength; facts: JSON text with lists of `Facts` by kind.
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -83,96 +89,64 @@ class BasisOptions(EvalOptions):
     """The options of `dtpt analyze basis`."""
 
     method: Annotated[
-        Names, Field(description="Methods that no basis should change, comma-separated.")
-    ] = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt:aligned")
+        Names,
+        Field(description="Methods with a regulariser, whose gradients are compared in all bases."),
+    ] = ("c-tpt", "o-tpt", "a-tpt", "d-tpt:aligned", "d-tpt")
     lambdas: Annotated[
-        tuple[Lambda, ...],
-        Listed,
-        Field(min_length=1, description="λ of D-TPT, which every basis changes."),
-    ] = (1e4, 3e4, 1e5, 3e5, 1e6)
+        tuple[Lambda, ...], Listed, Field(description="λ of D-TPT, the same in every basis.")
+    ] = (1e4, 1e5, 1e6)
+    quantiles: Annotated[
+        Fractions,
+        Field(description="Fractions of the first step's signs to win; λ is selected per basis."),
+    ] = (0.9,)
+    rotations: Annotated[
+        int, Field(ge=0, le=1000, description="Random rotations: the null distribution.")
+    ] = 2
     output: Folder = Path("runs/basis")
 
-
-def first_axis_along(direction: "Tensor") -> "Tensor":
-    """Return the reflection (D, D) after which the first coordinate is the part along a direction.
-
-    Example:
-        >>> import torch
-        >>> turned = torch.tensor([[3.0, 4.0]]) @ first_axis_along(torch.tensor([3.0, 4.0]))
-        >>> turned.abs().round(decimals=5).tolist()
-        [[5.0, 0.0]]
-    """
-    length = float(direction.norm())
-    if length < 1e-9:
-        raise MethodError("A direction of length zero gives no axis.")
-    unit = direction / length
-    identity = unit.new_zeros(len(unit), len(unit)).fill_diagonal_(1.0)
-    normal = identity[0] - unit
-    length = float(normal.norm())
-    if length < 1e-9:  # the direction is the first axis already
-        return identity
-    normal = normal / length
-    return identity - 2 * normal.outer(normal)
+    @property
+    def strengths(self) -> tuple[float | AutoLambda, ...]:
+        """What is set alike in every basis: λ, or the fraction of signs won."""
+        matched = (AutoLambda(quantile) for quantile in dict.fromkeys(self.quantiles))
+        return (*dict.fromkeys(self.lambdas), *matched)
 
 
-def random_rotation(dimensions: int, *, seed: int) -> "Tensor":
-    """Return a uniformly random orthogonal matrix (D, D), in float64."""
+@dataclass(frozen=True)
+class BasisPlan:
+    """What is done with each image of a data set, for a worker in any process."""
+
+    image_mean: npt.NDArray[np.float64]  # (D,)
+    rotations: int
+    lambdas: npt.NDArray[np.float64]  # (bases, strengths)
+
+    def methods(self, tuner: "Tuner") -> list[ResolvedMethod]:
+        """Return the methods without a basis, then D-TPT basis by basis at each strength."""
+        losses = dem_losses(tuner, self.image_mean, rotations=self.rotations)
+        tuned = [
+            resolve_method(loss, lambda_=value)
+            for (loss, _), row in zip(losses.values(), self.lambdas.tolist(), strict=True)
+            for value in row
+        ]
+        return [*map(resolve_method, UNTUNED), *tuned]
+
+
+def dem_losses(
+    tuner: "Tuner", image_mean: npt.NDArray[np.float64], *, rotations: int
+) -> "dict[str, tuple[Method, Tensor]]":
+    """Return D-TPT in every basis, with the rotation."""
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(dimensions, dimensions, generator=generator, dtype=torch.float64)
-    q, r = torch.linalg.qr(drawn)
-    rotation: Tensor = q * r.diagonal().sign()  # which makes the distribution uniform
-    return rotation
-
-
-def common_bases(text: "Tensor", image_mean: "Tensor") -> "dict[str, Tensor]":
-    """Return the rotations (D, D) of all bases, for (C, D) text features and a (D,) image mean.
-
-    The model's own; random ones; the first axis along the mean text feature; and along the gap, the
-    mean text feature minus the mean image feature. Features in a basis are `features @ rotation`,
-    all in float64 on the CPU.
-    """
-    words, image = text.detach().cpu().double(), image_mean.detach().cpu().double()
-    centre, dimensions = words.mean(dim=0), words.shape[1]
-    rotations = [
-        words.new_zeros(dimensions, dimensions).fill_diagonal_(1.0),
-        *(random_rotation(dimensions, seed=seed) for seed in RANDOM_SEEDS),
-        first_axis_along(centre - image),
-        first_axis_along(centre),
-    ]
-    return dict(zip(BASES, rotations, strict=True))
-
-
-def rotated(model: "Clip", rotation: "Tensor") -> "Clip":
-    """Return a model whose text features are rotated; all other weights are shared.
-
-    Image features are rotated by the caller (`features @ rotation`): they come from a cache.
-    """
-    from torch import nn
-
-    tower = model.require_text()
-    turned, text = copy.copy(model), copy.copy(tower)
-    turned._modules = dict(model._modules)
-    text._parameters = dict(tower._parameters)
-    projection = tower.text_projection.detach()
-    matrix = rotation.to(projection.dtype).to(projection.device)
-    text.text_projection = nn.Parameter(projection @ matrix, requires_grad=False)
-    turned.text = text
-    return turned
-
-
-def dominant_fraction(features: "Tensor") -> float:
-    """Return the fraction of (n, D) unit features' energy in their largest dimension."""
-    return float(features.square().mean(dim=0).max())
+    text = tuner.initial_text_features
+    bases = common_bases(text, torch.from_numpy(image_mean), rotations=rotations)
+    return {name: (in_basis(D_TPT, q, name=name), q) for name, q in bases.items()}
 
 
 def basis_worker(
     announce: Announce,
     *,
     spec: "WorkerSpec",
-    options: BasisOptions,
-    image_mean: "Tensor",
+    plan: BasisPlan,
+    seed: int,
     model: "Clip | None" = None,
 ) -> ImageWorker:
     """Return a worker that predicts images of the spec's only data set in all bases."""
@@ -181,59 +155,23 @@ def basis_worker(
     if model is None:  # in a process of its own
         torch.set_num_threads(spec.threads)
         model = spec.load_model()
-    answer = RotatedPredictors(spec, model, image_mean=image_mean, lambdas=len(options.lambdas))
-    return ImageWorker(spec, announce, model=model, seed=options.seed[0], answer=answer)
+    tuner = spec.predictor(model, 0).tuner
+    answer = partial(_answer, tuner=tuner, methods=plan.methods(tuner))
+    return ImageWorker(spec, announce, model=model, seed=seed, answer=answer)
 
 
-class RotatedPredictors:
-    """One predictor for every basis; an image is answered by its `Columns`.
-
-    The gap is measured from `image_mean` (D,); the last `lambdas` methods are D-TPT's.
-    """
-
-    def __init__(
-        self, spec: "WorkerSpec", model: "Clip", *, image_mean: "Tensor", lambdas: int
-    ) -> None:
-        from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
-
-        text = spec.predictor(model, 0).tuner.initial_text_features
-        self._rotations = list(common_bases(text, image_mean).values())
-        self._methods = spec.datasets[0].methods
-        self._dem = self._methods[-lambdas:]
-        budget, dem = DEFAULT_BUDGET_BYTES // len(BASES), self._dem[0].method
-        self._predictors = [
-            spec.predictor(rotated(model, rotation), 0, budget_bytes=budget)
-            for rotation in self._rotations
-        ]
-        tuners = [predictor.tuner for predictor in self._predictors]
-        self._of_list = {
-            "dominant": np.array([dominant_fraction(t.initial_text_features) for t in tuners]),
-            "gradient": np.array([float(t.regulariser_gradient(dem).norm()) for t in tuners]),
-        }
-
-    def __call__(self, sample: "Sample", views: "Tensor") -> Columns:
-        """Predict one image with (N, D) views in every basis."""
-        from dtpt.tuning.engine import Episode, fraction_won
-
-        rows, signs = [], []
-        for rotation, predictor in zip(self._rotations, self._predictors, strict=True):
-            turned = (views.cpu().double() @ rotation).to(views)
-            outcomes = predictor.answer(turned, self._methods)
-            rows.append([outcome.probabilities.cpu().double().numpy() for outcome in outcomes])
-            thresholds = Episode(predictor.tuner, turned).thresholds(self._dem[0])
-            signs.append([fraction_won(thresholds, method.lambda_ or 0.0) for method in self._dem])
-        probabilities = np.array(rows)  # (B, M, C)
-        best = probabilities.argmax(axis=-1)  # (B, M)
-        return {
-            "confidence": probabilities.max(axis=-1),
-            "correct": best == sample.label,
-            "p_label": probabilities[..., sample.label],
-            "sum_squares": (probabilities**2).sum(axis=-1),
-            "moved": np.abs(probabilities - probabilities[:1]).max(axis=-1),
-            "same": best == best[:1],
-            "signs_won": np.array(signs),
-            **self._of_list,
-        }
+def _answer(
+    sample: "Sample", views: "Tensor", *, tuner: "Tuner", methods: Sequence[ResolvedMethod]
+) -> Columns:
+    """Predict one image with (N, D) views in every basis: the columns (M,) of one row."""
+    outcomes = tuner.predict(views, methods)
+    probabilities = np.array([o.probabilities.cpu().double().numpy() for o in outcomes])  # (M, C)
+    return {
+        "confidence": probabilities.max(axis=-1),
+        "correct": probabilities.argmax(axis=-1) == sample.label,
+        "p_label": probabilities[:, sample.label],
+        "sum_squares": (probabilities**2).sum(axis=-1),
+    }
 
 
 def study_basis(
@@ -242,20 +180,14 @@ def study_basis(
     model: "Clip | None" = None,
     datasets: "Sequence[Dataset] | None" = None,
 ) -> Study:
-    """Predict all images in the model's own basis, in random ones and in aligned ones."""
+    """Predict all images in the model's own basis, and in others with the same cosines."""
     make_folder(options.output / "predictions")
-    lambdas = tuple(dict.fromkeys(options.lambdas))
-    options = options.model_copy(update={"lambdas": lambdas, "lambda_": ()})
+    options = options.model_copy(update={"lambda_": ()})
     prepared = prepare_pass(options, model=model, datasets=datasets)
-    dem = tuple(resolve_method("d-tpt", lambda_=value) for value in lambdas)
-    facts: dict[str, list[Facts]] = {"bases": [], "invariance": []}
     families: dict[str, dict[str, Columns]] = {}
     with closing(make_reporter(quiet=options.quiet)) as reporter:
         for index, dataset in enumerate(prepared.datasets):
-            entry = prepared.worker.datasets[index]
-            worker = replace(
-                prepared.worker, datasets=(replace(entry, methods=(*entry.methods, *dem)),)
-            )
+            worker = replace(prepared.worker, datasets=(prepared.worker.datasets[index],))
             spec = prepared.spec.model_copy(update={"datasets": (prepared.spec.datasets[index],)})
             one_set = replace(prepared, worker=worker, spec=spec, datasets=(dataset,))
             path = _path(one_set, options)
@@ -264,21 +196,26 @@ def study_basis(
             columns = kept or _compute(
                 one_set, options, path=path, advance=partial(reporter.advance, dataset.name)
             )
-            facts["bases"] += _bases(dataset, columns, lambdas=lambdas)
-            facts["invariance"] += _invariance(
-                dataset.name, [method.label for method in entry.methods], columns=columns
-            )
             families.setdefault(dataset.family, {})[dataset.name] = columns
     notes = (*prepared.model.notes, *(note for d in prepared.datasets for note in d.notes))
-    rows = tuple(_family(family_title(k), sets, lambdas=lambdas) for k, sets in families.items())
-    return Study("basis", origin_of(prepared.spec, notes), rows, facts)
+    nouns = {dataset.family: dataset.cluster_noun for dataset in prepared.datasets}
+    facts: dict[str, list[Facts]] = {kind: [] for kind in TITLES}
+    rows = []
+    for family, sets in families.items():
+        found = _found(sets)
+        for kind in ("bases", "invariance"):
+            facts[kind] += found[kind]
+        pooled = _pooled(sets, options)
+        facts["null"] += _null(family_title(family), pooled, options=options)
+        rows.append(_family(family, pooled, options=options, facts=found, noun=nouns[family]))
+    return Study("basis", origin_of(prepared.spec, notes), tuple(rows), facts)
 
 
 def _path(prepared: "Prepared", options: BasisOptions) -> Path:
     """Return the file of one data set, named after everything that decides its numbers."""
-    labels = [method.label for method in prepared.worker.datasets[0].methods]
-    name = digest([prepared.spec.hash, labels, BASES, options.threads or 1])[:32]
-    return options.output / "predictions" / f"{name}.npz"
+    strengths = [str(strength) for strength in options.strengths]
+    content = [prepared.spec.hash, strengths, NAMED, options.rotations, options.threads or 1]
+    return options.output / "predictions" / f"{digest(content)[:32]}.npz"
 
 
 def _load(path: Path) -> Columns | None:
@@ -301,97 +238,221 @@ def _compute(
     resources = prepared.resources(options, images=len(dataset))
     spec, workers = prepared.with_resources(resources), resources.workers
     with torch_threads(resources.threads):
-        mean = _mean_feature(spec, dataset, model=prepared.model, seed=options.seed[0])
-        factory = partial(basis_worker, spec=spec, options=options, image_mean=mean)
+        plan, facts = _prepare(prepared, spec, options=options)
+        factory = partial(basis_worker, spec=spec, plan=plan, seed=options.seed[0])
         if workers == 1:
             factory = partial(factory, model=prepared.model)
         images = answers(
             factory, dataset, spec=spec, workers=workers, options=options, advance=advance
         )
-        rows = {sample.id: columns for sample, columns in images}
-    columns = {"sample": np.array(list(rows), dtype=np.str_)}
-    for key, value in next(iter(rows.values())).items():
-        is_per_image = value.ndim > 1
-        columns[key] = np.stack([row[key] for row in rows.values()]) if is_per_image else value
+        rows = dict(images)
+    columns = {
+        "sample": np.array([sample.id for sample in rows], dtype=np.str_),
+        "cluster": np.array([sample.cluster for sample in rows], dtype=np.str_),
+        "facts": np.array(json.dumps(facts)),
+    }
+    for key in next(iter(rows.values())):
+        columns[key] = np.stack([row[key] for row in rows.values()])  # (n, M)
     stream = BytesIO()
     np.savez_compressed(stream, allow_pickle=False, **columns)
     write_atomically(path, stream.getvalue())
     return columns
 
 
-def _mean_feature(
-    worker: "WorkerSpec", dataset: "Dataset", *, model: "Clip", seed: int
-) -> "Tensor":
-    """Return the mean feature (D,) of some images' original views, always the same ones."""
-    import torch
+def _prepare(
+    prepared: "Prepared", spec: "WorkerSpec", *, options: BasisOptions
+) -> tuple[BasisPlan, dict[str, list[Facts]]]:
+    """Select λ where the strength is matched, and describe all bases of one class list."""
+    (dataset,), tuner = prepared.datasets, spec.predictor(prepared.model, 0).tuner
+    views = list(_examples(spec, dataset, model=prepared.model, seed=options.seed[0]))
+    mean = np.stack([each[0].cpu().double().numpy() for each in views]).mean(axis=0)
+    losses = dem_losses(tuner, mean, rotations=options.rotations)
+    lambdas, bases = [], []
+    for basis, (loss, rotation) in losses.items():
+        row, facts = _strengths(tuner, loss, views=views, strengths=options.strengths)
+        lambdas.append(row)
+        where = {"dataset": dataset.name, "basis": basis, "classes": len(dataset.classes)}
+        bases.append(where | describe_basis(tuner, loss, rotation=rotation) | facts)
+    rotations = {basis: rotation for basis, (_, rotation) in losses.items()}
+    methods = [resolve_method(name).method for name in options.method]
+    invariance = [
+        {"dataset": dataset.name, **fact} for fact in gradient_changes(tuner, methods, rotations)
+    ]
+    plan = BasisPlan(mean, options.rotations, np.array(lambdas))
+    return plan, {"bases": bases, "invariance": invariance}
 
-    recipe = worker.datasets[0].recipe
+
+def _examples(
+    worker: "WorkerSpec", dataset: "Dataset", *, model: "Clip", seed: int
+) -> "Iterator[Tensor]":
+    """Yield the view features (N, D) of some images, always the same ones."""
+    recipe, count = worker.datasets[0].recipe, 0
     chosen = sorted(dataset.limited(EXAMPLES).samples, key=lambda sample: sample.id)
     with closing(worker.feature_source(model, lambda _: None)) as source:
-        features = [source.get(s.id, s.image, recipe=recipe, seed=seed).values for s in chosen]
-    rows = [values[0] for values in features if values is not None]
-    if not rows:
+        for sample in chosen:
+            features = source.get(sample.id, sample.image, recipe=recipe, seed=seed)
+            if features.values is not None:
+                count += 1
+                yield features.tensor(model.device)
+    if not count:
         raise RunError(f"{dataset.name}: no image could be read, so there is nothing to study.")
-    return torch.from_numpy(np.stack(rows).astype(np.float64).mean(axis=0))
 
 
-def _bases(dataset: "Dataset", columns: Columns, *, lambdas: Sequence[float]) -> Iterator[Facts]:
-    """Yield what each basis looks like to D-TPT."""
-    signs = columns["signs_won"].mean(axis=0)  # (B, L)
-    for index, basis in enumerate(BASES):
-        yield {
-            "dataset": dataset.name,
-            "basis": basis,
-            "classes": len(dataset.classes),
-            "images": len(columns["sample"]),
-            "dominant_fraction": float(columns["dominant"][index]),
-            "gradient_norm": float(columns["gradient"][index]),
-            **{f"signs_won@{k:g}": v for k, v in zip(lambdas, signs[index].tolist(), strict=True)},
-        }
+def _strengths(
+    tuner: "Tuner",
+    loss: Method,
+    *,
+    views: "Sequence[Tensor]",
+    strengths: Sequence[float | AutoLambda],
+) -> tuple[list[float], Facts]:
+    """Return λ at each strength, and the fraction of the first step's signs that it wins."""
+    import torch
+
+    from dtpt.tuning.engine import Episode, fraction_won, lambda_for_quantile
+
+    method = resolve_method(loss)
+    thresholds = torch.cat([Episode(tuner, each).thresholds(method) for each in views])
+    lambdas, facts = [], {}
+    for strength in strengths:
+        if isinstance(strength, AutoLambda):
+            value = lambda_for_quantile(thresholds, strength.quantile)
+            facts[f"lambda@{strength}"] = value
+        else:
+            value = strength
+        lambdas.append(value)
+        facts[f"signs_won@{_text(strength)}"] = fraction_won(thresholds, value)
+    return lambdas, facts
 
 
-def _invariance(dataset: str, methods: Sequence[str], *, columns: Columns) -> Iterator[Facts]:
-    """Yield how far the predictions moved of methods that no basis should change."""
-    for index, method in enumerate(methods):
-        moved = columns["moved"][:, 1:, index]  # (n, other bases)
-        yield {
-            "dataset": dataset,
-            "method": method,
-            "mean_move": float(moved.mean()),  # over images of the largest move
-            "largest_move": float(moved.max()),  # of a probability
-            "same_predictions": float(columns["same"][:, 1:, index].mean()),
-        }
+def _text(strength: float | AutoLambda) -> str:
+    return str(strength) if isinstance(strength, AutoLambda) else f"{strength:g}"
 
 
-def _family(title: str, sets: Mapping[str, Columns], *, lambdas: Sequence[float]) -> StudyFamily:
-    """Compare D-TPT in every basis with the own basis, for every λ."""
-    variants = {}
-    for column, value in enumerate(lambdas, start=-len(lambdas)):
-        for index, basis in enumerate(BASES):
-            predictions = {
-                name: [_predictions(columns, basis=index, method=column)]
-                for name, columns in sets.items()
-            }
-            signs = np.concatenate([c["signs_won"][:, index, column] for c in sets.values()])
-            facts = {"basis": basis, "lambda": value, "signs_won": float(signs.mean())}
-            reference = None if basis == OWN else f"{OWN}, λ {value:g}"
-            group = f"D-TPT, λ {value:g}"
-            variants[f"{basis}, λ {value:g}"] = Variant(group, facts, pool(predictions), reference)
-    return measure(title, variants, metrics=METRICS)
+def _found(sets: Mapping[str, Columns]) -> dict[str, list[Facts]]:
+    """Return the facts of several data sets, by kind."""
+    read = [json.loads(str(columns["facts"])) for columns in sets.values()]
+    return {kind: [fact for found in read for fact in found[kind]] for kind in read[0]}
 
 
-def _predictions(columns: Columns, *, basis: int, method: int) -> Predictions:
+def _pooled(
+    sets: Mapping[str, Columns], options: BasisOptions
+) -> dict[tuple[str, str], PooledPredictions]:
+    """Pool the images of a family, by basis and strength; ("tpt", "") and zero-shot have none."""
+    random = (f"random {k}" for k in range(options.rotations))
+    keys = [(name, "") for name in UNTUNED]
+    keys += [(b, _text(s)) for b in (*NAMED, *random) for s in options.strengths]
+    return {
+        key: pool({name: [_predictions(c, method=index)] for name, c in sets.items()})
+        for index, key in enumerate(keys)
+    }
+
+
+def _predictions(columns: Columns, *, method: int) -> Predictions:
     names = ("confidence", "correct", "p_label", "sum_squares")
-    confidence, correct, p_label, squares = (columns[k][:, basis, method] for k in names)
-    further = {"p_label": p_label, "sum_squares": squares, "samples": columns["sample"]}
-    return Predictions.from_confidence(confidence, correct, **further)
+    confidence, correct, p_label, squares = (columns[name][:, method] for name in names)
+    return Predictions.from_confidence(
+        confidence,
+        correct,
+        p_label=p_label,
+        sum_squares=squares,
+        samples=columns["sample"],
+        clusters=columns["cluster"],
+    )
+
+
+def _family(
+    family: str,
+    pooled: Mapping[tuple[str, str], PooledPredictions],
+    *,
+    options: BasisOptions,
+    facts: Mapping[str, Sequence[Facts]],
+    noun: str,
+) -> StudyFamily:
+    """Compare D-TPT in every named basis with the own one, and flipped axes with unflipped."""
+    variants = {
+        name: Variant("without a regulariser", {"basis": name}, pooled[name, ""])
+        for name in UNTUNED
+    }
+    for strength in options.strengths:
+        text = _text(strength)
+        for basis in NAMED:
+            of_basis = [fact for fact in facts["bases"] if fact["basis"] == basis]
+            signs = float(np.mean([fact[f"signs_won@{text}"] for fact in of_basis]))
+            value = None if isinstance(strength, AutoLambda) else strength
+            unflipped = basis.removesuffix(FLIPPED)
+            variants[f"{basis}, @{text}"] = Variant(
+                f"D-TPT@{text}",
+                {"basis": basis, "lambda": value, "signs_won": signs},
+                pooled[basis, text],
+                None if basis == OWN else f"{OWN}, @{text}",
+                () if unflipped in (basis, OWN) else (f"{unflipped}, @{text}",),
+            )
+    return measure(family_title(family), variants, noun=noun)
+
+
+def _null(
+    family: str,
+    pooled: Mapping[tuple[str, str], PooledPredictions],
+    *,
+    options: BasisOptions,
+) -> Iterator[Facts]:
+    """Yield each named basis beside the random ones, on the same images.
+
+    p is the fraction of all rotations, this one included, that are as far from their mean: a
+    permutation test of "this basis is a random one", with images and labels fixed.
+    """
+    for text in map(_text, options.strengths):
+        for metric in NULL if options.rotations else ():
+            values = {basis: _value(metric, pooled[basis, text]) for basis in NAMED}
+            random = [_value(metric, pooled[f"random {k}", text]) for k in range(options.rotations)]
+            for basis, value in values.items():
+                drawn = np.array([value, *random])
+                far = np.abs(drawn - drawn.mean())
+                yield {
+                    "family": family,
+                    "strength": text,
+                    "metric": metric,
+                    "basis": basis,
+                    "value": value,
+                    "random": random,
+                    "p": float((far >= far[0] - 1e-12).mean()),
+                }
+
+
+def _value(metric: str, predictions: PooledPredictions) -> float:
+    return float(METRICS[metric].value(predictions.seeds[0], Conventions()))
 
 
 def basis_tables(study: Study) -> Iterator[Table | str]:
     """Yield the tables of a study of bases."""
-    for kind, facts in study.facts.items():
+    for kind in ("bases", "invariance"):
+        facts = [f for f in study.facts[kind] if not f.get("basis", "").startswith("random")]
         heads = [name.replace("_", " ") for name in facts[0]]
-        rows = [[fact_text(value) for value in fact.values()] for fact in facts]
+        rows = [[_fact(name, value) for name, value in fact.items()] for fact in facts]
         yield text_table(TITLES[kind], heads, rows=rows)
+    if study.facts["null"]:
+        yield _null_table(study.facts["null"])
     yield from study_tables(study, HEADS)
     yield f"Other bases are shown as differences from the own one. {LEGEND}"
+
+
+def _fact(name: str, value: Any) -> str:
+    signed = ("cosine", "prompt_cosine", "dominant_mean")
+    return f"{value:+.3f}" if name in signed else fact_text(value)
+
+
+def _null_table(facts: Sequence[Facts]) -> Table:
+    """Return the range of random bases, and every other basis with its p-value."""
+    rows: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for fact in facts:
+        metric = METRICS[fact["metric"]]
+        by_basis = rows.setdefault((fact["family"], f"@{fact['strength']}"), {})
+        if fact["basis"] == OWN:
+            ends = (metric.text(end) for end in (min(fact["random"]), max(fact["random"])))
+            name = f"{len(fact['random'])} random"
+            by_basis.setdefault(name, []).append(" to ".join(ends))
+        text = f"{metric.text(fact['value'])} (p {fact['p']:.2g})"
+        by_basis.setdefault(fact["basis"], []).append(text)
+    heads = ("family", "D-TPT", "basis", *(METRICS[key].title for key in NULL))
+    lines = [(*key, name, *texts) for key, by in rows.items() for name, texts in by.items()]
+    return text_table(TITLES["null"], heads, rows=lines)

@@ -8,7 +8,7 @@ regulariser that does more than to shorten the step lies above it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from pydantic import Field
 from dtpt.analysis.study import Design, Folder, Names, Part, Pooled, Variant
 from dtpt.errors import MethodError, MetricError
 from dtpt.methods import AutoLambda, parse_label, resolve_method
-from dtpt.metrics import PooledPredictions, centred_interval, draw_metrics
+from dtpt.metrics import PooledPredictions, draw_metrics
 from dtpt.metrics.comparison import corrected_level
 from dtpt.options import EvalOptions, Listed
 
@@ -86,6 +86,8 @@ def variants(options: ControlsOptions, pooled: Pooled) -> dict[str, Variant]:
     curve, methods = curve_methods(options), regularisers(options)
     distances = curve_distances(curve, {name: by_label[name] for name in (*curve, *methods)})
     rows = {name: Variant(CURVE, {"method": name}, by_label[name]) for name in curve}
+    # how far above the curve TPT's accuracy at zero-shot's gap would be
+    rows["tpt"] = replace(rows["tpt"], further=("zero-shot",))
     for label, (name, quantile) in methods.items():
         is_random = name in RANDOM
         facts = {"method": name, "quantile": quantile, "is_random": is_random}
@@ -106,12 +108,12 @@ class CurveDistance:
     high: float
     level: float  # of the interval, after the correction for the number of methods
     inside: bool  # whether the curve reaches this signed gap; beyond its ends the end counts
+    detectable: float  # distance that would be significant with a probability of 80 %
 
     def __str__(self) -> str:
-        half = 100 * max(self.high - self.value, self.value - self.low)
-        star = "*" if self.low > 0 or self.high < 0 else ""
-        text = f"{100 * self.value:+.1f}±{half:.1f}{star}"
-        return text if self.inside else f"({text})"
+        half = 100 * (self.high - self.low) / 2
+        found = "*" if self.low > 0 or self.high < 0 else f" ({100 * self.detectable:.1f})"
+        return f"{100 * self.value:+.1f} ±{half:.1f}{found}{'' if self.inside else '†'}"
 
 
 def curve_distances(
@@ -144,10 +146,16 @@ def curve_distances(
     for name in others:
         accuracy, gap = values[name]
         above = accuracy - [np.interp(*row) for row in zip(gap, gaps, heights, strict=True)]
-        estimate = float(above[0])
-        ends = centred_interval(above[1:], estimate, level=level)
-        inside = bool(gaps[0, 0] <= gap[0] <= gaps[0, -1])
-        distances[name] = CurveDistance(estimate, ends.low, ends.high, level, inside)
+        apart = replace(drawn[name]["accuracy"], estimate=float(above[0]), draws=above[1:])
+        ends = apart.interval(level)  # quantiles of draws do not reach the corrected level
+        distances[name] = CurveDistance(
+            ends.estimate,
+            ends.low,
+            ends.high,
+            level,
+            inside=bool(gaps[0, 0] <= gap[0] <= gaps[0, -1]),
+            detectable=ends.detectable,
+        )
     return distances
 
 
@@ -157,7 +165,6 @@ CONTROLS = Design(
     variants,
     heads={"method": "method", "above_curve": "above curve %"},
     legend="Differences are those to a random direction that wins as many signs. Above curve: "
-    "accuracy minus what a smaller step reaches at the same gap, corrected for all rows; ( ) the "
+    "accuracy minus what a smaller step reaches at the same gap, corrected for all rows; † the "
     "curve does not reach that gap.",
-    only_significant=True,
 )

@@ -104,7 +104,7 @@ def answers(
 def prepare_pass(
     options: EvalOptions, *, model: "Clip | None", datasets: "Sequence[Dataset] | None"
 ) -> "Prepared":
-    """Prepare a pass over images, which has one seed and selects no λ."""
+    """Prepare a pass over images, which has one seed and one kind of views, and selects no λ."""
     from dtpt.runs.evaluation import prepare
 
     if len(options.seed) != 1:
@@ -117,5 +117,11 @@ def prepare_pass(
             raise RunError(
                 f"{method.name}: this analysis selects no λ. Give it ({plain}@LAMBDA); `dtpt eval` "
                 "selects and prints one."
+            )
+    for entry in prepared.worker.datasets:
+        for k in {k for own, ks in entry.groups.items() if own != entry.recipe for k in ks}:
+            name = entry.methods[k].name
+            raise RunError(
+                f"{name} has views of its own: this analysis has the data set's. Drop it."
             )
     return prepared

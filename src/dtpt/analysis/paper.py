@@ -32,17 +32,20 @@ from dtpt.analysis.geometry import (
 )
 from dtpt.analysis.images import ImageWorker, answers, prepare_pass
 from dtpt.analysis.scores import (
-    WITHOUT,
+    TEMPERATURES,
     DispersionPoint,
     DispersionScatter,
     MethodScore,
+    TemperatureControl,
     dispersion_scatter,
     efficient,
+    match_confidence,
     score_method,
+    without_labels,
 )
 from dtpt.analysis.study import save_json
 from dtpt.errors import ReportError, RunError, explain, os_error
-from dtpt.methods import ResolvedMethod, parse_label, resolve_method
+from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.methods.parse import STATIC
 from dtpt.options import EvalOptions
 from dtpt.runs.progress import Reporter, make_reporter
@@ -80,6 +83,7 @@ class DatasetAnalysis:
     scores: tuple[MethodScore, ...]  # every method in order, static variants and modifiers too
     geometry: tuple[MethodGeometry, ...]  # of methods without modifiers
     image_dependence: tuple[ImageDependence, ...]  # of tuned methods without modifiers
+    temperatures: tuple[TemperatureControl, ...] = ()  # instead of no TDD, no IDD
 
     def score(self, label: str) -> MethodScore:
         return next(score for score in self.scores if score.label == label)
@@ -188,7 +192,7 @@ def with_controls(methods: Sequence[ResolvedMethod]) -> list[ResolvedMethod]:
         if method.method.is_regularised and not method.method.static:
             all_methods.append(resolve_method(method.method.name + STATIC))
     bases = [base for base in WITHOUT_BASES if any(m.name == base for m in all_methods)]
-    names = [str(parse_label(base).with_modifier(m)) for base in bases for m in WITHOUT]
+    names = [name for base in bases for name in without_labels(base)]
     unique: dict[str, ResolvedMethod] = {}
     for method in (*all_methods, *map(resolve_method, names)):
         unique.setdefault(method.label, method)
@@ -211,6 +215,10 @@ class Collector:
         self._matched = 0.0
         # of each image: id, label, and (class, confidence) of every method
         self._rows: list[tuple[str, int, list[tuple[int, float]]]] = []
+        # (id, confidences at all temperatures) of methods that also run without dimensions
+        self._tempered: dict[str, list[tuple[str, Floats]]] = {
+            method.label: [] for method in self._methods if self._is_modified_too(method)
+        }
         plain = [m for m in self._methods if not m.modifiers]  # modifiers change no tuning
         self._geometry: dict[str, Any] = {method.label: 0.0 for method in plain}
         self._signs = {}
@@ -246,6 +254,10 @@ class Collector:
         for outcome in self._predictor.answer(views, self._methods):
             method, best = outcome.method, int(outcome.probabilities.argmax())
             predictions.append((best, float(outcome.probabilities[best])))
+            if method.label in self._tempered:
+                scaled = outcome.logits.cpu().double().numpy() / TEMPERATURES[:, None]  # (T, C)
+                shifted = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+                self._tempered[method.label].append((sample.id, 1 / shifted.sum(axis=1)))
             if method.label in self._geometry:
                 self._geometry[method.label] += geometry_sums(
                     self.text,
@@ -288,6 +300,7 @@ class Collector:
                 mean_geometry(label, sums, images=images) for label, sums in self._geometry.items()
             ),
             image_dependence=tuple(self._dependence()),
+            temperatures=tuple(self._temperatures()),
         )
 
     def _predictions(self) -> dict[str, tuple[Floats, Floats]]:
@@ -307,6 +320,20 @@ class Collector:
         flags = efficient([point.accuracy for point in points], [point.ece for point in points])
         by_label = {point.label: flag for point, flag in zip(points, flags, strict=True)}
         return (replace(score, efficient=by_label.get(score.label)) for score in scores)
+
+    def _temperatures(self) -> Iterator[TemperatureControl]:
+        truth = np.array([label for _, label, _ in sorted(self._rows)])
+        predictions = self._predictions()
+        for base, rows in self._tempered.items():
+            curves = np.array([curve for _, curve in sorted(rows, key=lambda row: row[0])])
+            correct = predictions[base][0] == truth
+            for label in without_labels(base):
+                target = float(predictions[label][1].mean())
+                yield match_confidence(label, target, curves=curves, correct=correct)
+
+    def _is_modified_too(self, method: ResolvedMethod) -> bool:
+        labels = {other.label for other in self._methods}
+        return labels.issuperset(without_labels(method.label))
 
     def _dependence(self) -> Iterator[ImageDependence]:
         predictions = self._predictions()

@@ -50,14 +50,12 @@ class RegularisersOptions(ModelOptions):
 
 def study_regularisers(options: RegularisersOptions, *, model: "Clip | None" = None) -> Study:
     """Compare the gradients of regularisers at the initial context, class list by class list."""
-    from dtpt.clip.loading import load_model
     from dtpt.data.loading import expand_names
     from dtpt.runs.worker import torch_threads
 
     lists = {name: class_list(name) for name in expand_names(options.dataset)}  # before weights
     methods = [resolve_method(name) for name in options.method]
-    looks = {key: getattr(options, key) for key in ("device", "activation", "precision")}
-    loaded = model or load_model(options.model, **looks)
+    loaded = model or options.load()
     pairs, left_out, title = [], [], "class lists"
     reporter = make_reporter(quiet=options.quiet)
     reporter.start(title, len(lists), done=0)

@@ -12,6 +12,7 @@ from dtpt.metrics import METRICS, Conventions, Predictions
 
 FEWEST_POINTS = 3  # of a correlation
 WITHOUT = ("no-tdd", "no-idd")
+TEMPERATURES = np.geomspace(0.25, 4, 65)
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,42 @@ def efficient(accuracy: Sequence[float], ece: Sequence[float]) -> list[bool]:
     return [point in front for point in points]
 
 
+@dataclass(frozen=True)
+class TemperatureControl:
+    """A temperature that gives an unmodified method the mean confidence of a modified one."""
+
+    label: str  # the modified method: `tpt+no-tdd`
+    temperature: float
+    ece: float  # of the unmodified method at this temperature; its accuracy stays
+
+
+def match_confidence(
+    label: str, target: float, *, curves: Floats, correct: npt.NDArray[np.bool_]
+) -> TemperatureControl:
+    """Find the temperature with a mean confidence, on (n, T) confidences at `TEMPERATURES`.
+
+    Between two temperatures the confidence of every image is taken to be linear in log T.
+    """
+    steps, means = np.log(TEMPERATURES), curves.mean(axis=0)  # means fall with the temperature
+    found = float(np.interp(target, means[::-1], steps[::-1]))
+    above = int(np.clip(np.searchsorted(steps, found), 1, len(steps) - 1))
+    part = (found - steps[above - 1]) / (steps[above] - steps[above - 1])
+    confidence = (1 - part) * curves[:, above - 1] + part * curves[:, above]
+    ece = score_method(label, confidence=confidence, correct=correct).ece
+    return TemperatureControl(label, float(np.exp(found)), ece)
+
+
+def without_labels(label: str) -> list[str]:
+    """Return a method without TDD and without IDD."""
+    return [str(parse_label(label).with_modifier(modifier)) for modifier in WITHOUT]
+
+
 def without_dominant(scores: Sequence[MethodScore]) -> list[tuple[MethodScore, ...]]:
     """Return (as it is, without TDD, without IDD) of every method that has all three (fig. 3b)."""
     by_label = {score.label: score for score in scores}
     rows = []
     for label, score in by_label.items():
-        others = (str(parse_label(label).with_modifier(modifier)) for modifier in WITHOUT)
+        others = without_labels(label)
         row = (score, *(by_label[other] for other in others if other in by_label))
         if len(row) == 1 + len(WITHOUT):
             rows.append(row)

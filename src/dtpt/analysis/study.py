@@ -18,8 +18,8 @@ from pydantic import Field
 from dtpt.data.catalog import family_title
 from dtpt.errors import ReportError, RunError, os_error
 from dtpt.files import write_atomically
-from dtpt.metrics import METRICS, Comparison, Estimate, compare_table, metrics_with, pool
-from dtpt.metrics.comparison import estimates
+from dtpt.metrics import METRICS, Comparison, Estimate, compare_table, pool
+from dtpt.metrics.comparison import POWER, estimates
 from dtpt.options import EvalOptions, Listed
 from dtpt.tables import Cell, Column, Row, Table, metric_column, number_text
 
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from dtpt.runs import Run, RunSpec
 
 FORMAT = 1
-MEASURED = tuple(metric.key for metric in metrics_with("summary"))
-LEGEND = "±: 95 % interval, of differences corrected for all of one section; *: significant."
+MEASURED = ("accuracy", "signed_gap", "squared_ce", "brier", "aurc")  # whose intervals cover
+LEGEND = (
+    "±: 95 % interval by cluster, of differences corrected for all of one section; *: significant; "
+    f"( ): the difference that would be significant with {100 * POWER:g} % probability."
+)
 
 Names = Annotated[tuple[str, ...], Listed, Field(min_length=1)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -75,8 +78,17 @@ class StudyFamily:
 
     family: str
     sets: tuple[tuple[str, int], ...]  # names with their number of images
+    clusters: int  # of these images, which are the independent units
+    cluster_noun: str  # what a cluster is, in the plural
     rows: tuple[StudyRow, ...]
     comparisons: tuple[Comparison, ...]  # of rows, by their names
+
+    @property
+    def size(self) -> str:
+        """How many images there are, and of how many clusters where these are fewer."""
+        images = sum(images for _, images in self.sets)
+        of = f" of {self.clusters:,} {self.cluster_noun}" if self.clusters < images else ""
+        return f"{images:,} images{of}"
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,6 @@ class Design(Generic[Options]):
     variants: Callable[[Options, Pooled], dict[str, Variant]]
     heads: Mapping[str, str]  # facts that are shown, with their headings; the first names the rows
     legend: str
-    only_significant: bool = False  # show these alone of the further comparisons
 
     def run(
         self,
@@ -145,15 +156,17 @@ class Design(Generic[Options]):
                 runs[part.name] = stack.enter_context(run)
             notes = [n for run in runs.values() for texts in run.notes().values() for n in texts]
             pooled = pool_by_family(runs)
+        spec = next(iter(runs.values())).spec
+        nouns = {entry.family: entry.cluster_noun for entry in spec.datasets}
         families = [
-            measure(family_title(family), self.variants(options, of_family))
+            measure(family_title(family), self.variants(options, of_family), noun=nouns[family])
             for family, of_family in pooled.items()
         ]
-        return Study(self.name, origin_of(next(iter(runs.values())).spec, notes), tuple(families))
+        return Study(self.name, origin_of(spec, notes), tuple(families))
 
     def tables(self, study: Study) -> Iterator[Table | str]:
         """Yield the tables of the study."""
-        yield from study_tables(study, self.heads, only_significant=self.only_significant)
+        yield from study_tables(study, self.heads)
         yield f"{self.legend} {LEGEND}"
 
 
@@ -191,9 +204,7 @@ def pool_by_family(runs: "Mapping[str, Run]") -> dict[str, Pooled]:
     return pooled
 
 
-def measure(
-    title: str, variants: Mapping[str, Variant], *, metrics: Sequence[str] = MEASURED
-) -> StudyFamily:
+def measure(title: str, variants: Mapping[str, Variant], *, noun: str = "clusters") -> StudyFamily:
     """Compute the metrics of all variants, and compare them as they ask for."""
     pooled = {name: variant.predictions for name, variant in variants.items()}
     corrected: dict[tuple[str, bool], list[tuple[str, str]]] = {}
@@ -206,25 +217,24 @@ def measure(
         comparison
         for pairs in corrected.values()
         for comparison in compare_table(
-            pooled, pairs, generator=np.random.default_rng(0), metrics=metrics
+            pooled, pairs, generator=np.random.default_rng(0), metrics=MEASURED
         )
     ]
-    rows = [
-        StudyRow(name, v.group, v.facts, estimates(v.predictions, metrics), v.reference)
+    rows = tuple(
+        StudyRow(name, v.group, v.facts, estimates(v.predictions, MEASURED), v.reference)
         for name, v in variants.items()
-    ]
-    return StudyFamily(title, next(iter(pooled.values())).sets, tuple(rows), tuple(comparisons))
+    )
+    first = next(iter(pooled.values()))
+    clusters = sum(first.clusters)
+    return StudyFamily(title, first.sets, clusters, noun, rows, tuple(comparisons))
 
 
-def study_tables(
-    study: Study, heads: Mapping[str, str], *, only_significant: bool = False
-) -> Iterator[Table | str]:
+def study_tables(study: Study, heads: Mapping[str, str]) -> Iterator[Table | str]:
     """Yield the rows of every family, as differences where they have a reference.
 
     Args:
         study: The study.
         heads: Facts that are shown, with their headings; the first names the rows.
-        only_significant: Show further comparisons only where a difference is significant.
     """
     for family in study.families:
         metrics = list(family.rows[0].estimates)
@@ -237,20 +247,18 @@ def study_tables(
             first, *texts = (fact_text(row.facts.get(key)) for key in heads)
             rows.append(Row(first, (*map(Cell, texts), *cells), group=row.group))
         columns = tuple(metric_column(METRICS[key]) for key in metrics)
-        images = sum(images for _, images in family.sets)
-        title = f"{family.family}: {images:,} images, {study.origin.model}"
+        title = f"{family.family}: {family.size}, {study.origin.model}"
         heading, *others = heads.values()
         yield Table(title, (*map(Column, others), *columns), tuple(rows), heading=heading)
         further = [c for pair in compared.values() for c in pair.values()]
         if further:
             count = sum(c.significant for c in further)
-            title = f"{count} of {len(further)} differences are significant"
+            title = f"{count} of {len(further)} differences are significant. {_powers(further)}"
             rows = [
                 Row(f"− {second}", tuple(_cells(pair, metrics)), group=first)
                 for (first, second), pair in compared.items()
-                if not only_significant or any(c.significant for c in pair.values())
             ]
-            yield Table(title, columns, tuple(rows), heading="minus") if rows else f"{title}."
+            yield Table(title, columns, tuple(rows), heading="minus")
 
 
 def _cells(
@@ -261,10 +269,23 @@ def _cells(
         metric, value = METRICS[key], values[key]
         if isinstance(value, Comparison):
             middle, is_signed, mark = value.estimate, True, "*" * value.significant
+            power = "" if value.significant else f" ({metric.text(value.detectable)})"
         else:
             middle, is_signed, mark = value.value, metric.higher_is_better is None, ""
+            power = ""
         half = metric.text(max(value.high - middle, middle - value.low))
-        yield Cell(number_text(middle, metric, signed=is_signed), spread=f"±{half}", mark=mark)
+        text = number_text(middle, metric, signed=is_signed)
+        yield Cell(text, spread=f"±{half}{power}", mark=mark)
+
+
+def _powers(comparisons: Sequence[Comparison]) -> str:
+    """Say which differences would have been found, as a range over the comparisons."""
+    texts = []
+    for key in dict.fromkeys(c.metric for c in comparisons):
+        sizes = sorted(c.detectable for c in comparisons if c.metric == key)
+        ends = dict.fromkeys(METRICS[key].text(size) for size in (sizes[0], sizes[-1]))
+        texts.append(f"{METRICS[key].title} {' to '.join(ends)}")
+    return f"Detectable with {100 * POWER:g} % power: {', '.join(texts)}."
 
 
 def fact_text(value: Any) -> str:

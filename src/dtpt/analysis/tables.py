@@ -31,17 +31,28 @@ def dataset_tables(entry: DatasetAnalysis) -> Iterator[Table]:
         for s in entry.scores
     ]
     yield text_table("Accuracy and calibration", heads, rows=rows)
-    heads = ("method", "as it is", "without TDD", "without IDD")
-    rows = [
-        (scores[0].label, *(" / ".join(_percents(s.accuracy, s.ece, digits=2)) for s in scores))
-        for scores in without_dominant(entry.scores)
-    ]
-    if rows:
-        title = "Without dominant dimensions, accuracy / ECE (%)"
-        yield text_table(title, heads, rows=rows)
+    yield from _without(entry)
     yield from _tuning(entry)
     if entry.image_dependence:
         yield _dependence(entry)
+
+
+def _without(entry: DatasetAnalysis) -> Iterator[Table]:
+    """Yield methods without dominant dimensions, each beside a temperature as confident."""
+    instead = {control.label: control for control in entry.temperatures}
+    rows = []
+    for plain, *modified in without_dominant(entry.scores):
+        texts = [" / ".join(_percents(plain.accuracy, plain.ece, digits=2))]
+        for score in modified:
+            control = instead[score.label]
+            texts.append(" / ".join(_percents(score.accuracy, score.ece, digits=2)))
+            texts.append(f"{_percents(control.ece, digits=2)[0]} (T {control.temperature:.2f})")
+        rows.append((plain.label, *texts))
+    if rows:
+        title = "Without dominant dimensions, accuracy / ECE (%)"
+        as_confident = "ECE of a T as confident"
+        heads = ("method", "as it is", "without TDD", as_confident, "without IDD", as_confident)
+        yield text_table(title, heads, rows=rows)
 
 
 def _features(entry: DatasetAnalysis) -> Iterator[Table]:
