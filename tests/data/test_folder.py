@@ -33,6 +33,36 @@ def test_folder_names_are_the_classes_in_code_point_order(tmp_path, put):
     }
 
 
+def test_the_folder_at_a_named_level_is_the_cluster(tmp_path, put):
+    for leaf in ("fox/day1/a/1.jpg", "fox/day1/2.jpg", "fox/day2/3.jpg", "wolf/day1/4.jpg"):
+        put(tmp_path / leaf)
+    put(tmp_path / "wolf" / "5.jpg")
+
+    def clusters(**options):
+        dataset = load_dataset(f"folder:{tmp_path}", **options)
+        return {s.id.rpartition("/")[2]: s.cluster for s in dataset.samples}, dataset.notes
+
+    plain, notes = clusters()
+    assert plain["1.jpg"] == "fox/day1/a/1.jpg"
+    assert notes == ()
+    first, notes = clusters(cluster_level=1)
+    assert first == {
+        "1.jpg": "fox/day1",
+        "2.jpg": "fox/day1",
+        "3.jpg": "fox/day2",
+        "4.jpg": "wolf/day1",
+        "5.jpg": "wolf/5.jpg",
+    }
+    assert "wolf/5.jpg" in notes[0]
+    second, _ = clusters(cluster_level=2)
+    assert second["1.jpg"] == "fox/day1/a"
+    assert second["2.jpg"] == "fox/day1/2.jpg"
+    with pytest.raises(DatasetError, match="manifest"):
+        clusters(cluster_level=3)
+    with pytest.raises(DatasetError, match="openmoji"):
+        load_dataset("openmoji/food-drink", cluster_level=1)
+
+
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

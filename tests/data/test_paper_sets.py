@@ -53,7 +53,7 @@ def test_each_layout_is_recognised_and_labelled_by_name(name, index, tmp_path, p
     assert all(sample.label == true_label(sample.id) for sample in dataset.samples)
     assert dataset.classes == tuple(c.replace("_", " ") for c in entry.classes)
     assert (dataset.family, dataset.augmix) == (entry.family, entry.augmix)
-    assert dataset.protocol == dataset.family
+    assert dataset.protocol == ("imagenet" if name == "imagenet" else dataset.family)
     assert check_dataset(name, data_root=tmp_path).layout == entry.layouts[index].layout
     assert dataset.samples[0].image.open().size == (12, 8)
 
@@ -116,6 +116,29 @@ def test_split_file_may_lie_in_tpt_s_data_splits_folder(name, tmp_path, plant):
     (tmp_path / place.folder / entry.split).rename(elsewhere / entry.split)
     dataset = load_dataset(name, data_root=tmp_path, partial=True)
     assert len(dataset) == len(entry.classes)
+
+
+def test_clips_of_one_group_of_ucf101_are_one_cluster(tmp_path, put):
+    entry = catalog_entry("ucf101")
+    place = entry.layouts[0]
+    clips = [
+        ("Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c01.jpg", 0),
+        ("Apply_Eye_Makeup/v_ApplyEyeMakeup_g01_c02.jpg", 0),
+        ("Apply_Eye_Makeup/v_ApplyEyeMakeup_g12_c01.jpg", 0),
+        ("Apply_Lipstick/v_ApplyLipstick_g01_c01.jpg", 1),
+    ]
+    for path, _ in clips:
+        put(tmp_path / place.folder / place.images / path)
+    rows = [[path, label, entry.classes[label]] for path, label in clips]
+    (tmp_path / place.folder / entry.split).write_text(json.dumps({"test": rows}))
+    dataset = load_dataset("ucf101", data_root=tmp_path, partial=True)
+    assert dataset.cluster_noun == "clip groups"
+    assert [sample.cluster for sample in dataset.samples] == [
+        "Apply_Eye_Makeup/v_ApplyEyeMakeup_g01",
+        "Apply_Eye_Makeup/v_ApplyEyeMakeup_g01",
+        "Apply_Eye_Makeup/v_ApplyEyeMakeup_g12",
+        "Apply_Lipstick/v_ApplyLipstick_g01",
+    ]
 
 
 def test_without_its_split_file_a_set_is_missing_and_the_file_is_named(tmp_path, plant):

@@ -60,6 +60,20 @@ def test_rows_of_an_earlier_division_count_if_they_are_of_the_same_run(prepared,
         assert plan.stages[0].done == 6
 
 
+def test_other_clusters_are_stored_although_no_row_is_missing(run_tiny, images):
+    first = run_tiny(method="zero-shot")
+    before = {sample: str(row) for sample, row in zip(*_rows(first), strict=True)}
+    clustered = tuple(replace(s, cluster=f"c{k % 4}") for k, s in enumerate(images.samples))
+    with run_tiny(method="zero-shot", dataset_object=replace(images, samples=clustered)) as run:
+        assert run.clusters(images.name) == {s.id: s.cluster for s in clustered}
+        assert {sample: str(row) for sample, row in zip(*_rows(run), strict=True)} == before
+
+
+def _rows(run):
+    (table,) = run.columns("sample", "confidence", "prediction").values()
+    return table["sample"], table[["confidence", "prediction"]]
+
+
 def test_images_of_a_shard_are_planned_alone(prepared, images, tmp_path):
     shard = Shard(2, 3)
     with (

@@ -1,6 +1,7 @@
 """The same rows, bit for bit, for any number of shards."""
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -72,6 +73,54 @@ def test_contradicting_rows_are_not_joined(run_tiny, tmp_path):
         connection.commit()
     with pytest.raises(RunError, match="contradict"):
         merge(tmp_path / "run")
+
+
+def content(folder):
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def spoil(path, statement):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+SPOILED = {
+    "other rows": ("3-of-4", "2-of-4", "UPDATE rows SET confidence = confidence / 2"),
+    "other images": ("3-of-4", "2-of-4", "UPDATE samples SET image_key = 'x' || sample"),
+    "missing rows": ("2-of-4", "1-of-4", "DELETE FROM rows"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILED)
+@pytest.mark.parametrize("has_main", [False, True])
+def test_refused_merge_changes_no_file_and_names_both_stores(run_tiny, tmp_path, kind, has_main):
+    """Shard 3 is a copy of another one, so that their rows meet."""
+    folder = tmp_path / "run"
+    for index in (1, 2) if kind != "missing rows" else (2,):
+        run_tiny(output=folder, shard=f"{index}/4", method="zero-shot").close()
+    if has_main:
+        merge(folder, partial=True).close()
+    spoiled, other, statement = SPOILED[kind]
+    if kind != "missing rows":
+        shutil.copy(folder / f"shard-{other}.sqlite", folder / f"shard-{spoiled}.sqlite")
+    spoil(folder / f"shard-{spoiled}.sqlite", statement)
+    before = content(folder)
+    with pytest.raises(RunError) as caught:
+        merge(folder)
+    assert content(folder) == before
+    named = (other,) if kind == "missing rows" else (other, spoiled)
+    assert all(f"shard-{name}.sqlite" in str(caught.value) for name in named)
+
+
+def test_store_of_another_run_is_refused_without_a_change(run_tiny, tmp_path):
+    run_tiny(output=tmp_path / "run", method="zero-shot").close()
+    before = content(tmp_path / "run")
+    with pytest.raises(RunError, match="another configuration"):
+        run_tiny(output=tmp_path / "run", method="tpt")
+    assert content(tmp_path / "run") == before
 
 
 def test_every_sample_is_in_exactly_one_shard_of_similar_size():

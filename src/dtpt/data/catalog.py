@@ -3,6 +3,7 @@
 The facts are in `sets/*.json`, of which fifteen are the paper's. Another file there makes another
 named set, with a family of its own, in none of the paper's groups and tables. A protocol is one of
 the paper's two settings, with the lambdas that authors chose for it; a family follows one of them.
+ImageNet is a fine-grained set with a protocol of its own, because TPS has another learning rate.
 
 Class names are stored as the peers' code has them (underscores and all); `Dataset.classes` has them
 as they enter the prompt. The index in the list is the label.
@@ -18,7 +19,7 @@ from dtpt.errors import DatasetError, UnknownName, explain
 from dtpt.files import digest
 
 Kind = Literal["split", "variants", "wnid-folders", "number-folders"]
-ProtocolName = Literal["fine-grained", "natural-shifts"]
+ProtocolName = Literal["fine-grained", "natural-shifts", "imagenet"]
 
 FOLDER = "sets"
 FINE_GRAINED = (
@@ -95,6 +96,9 @@ class CatalogEntry(BaseModel):
     classes: tuple[str, ...] = ()  # raw names
     classes_sha256: str = ""  # `dtpt.files.digest` of the classes, for the paper's sets
     wnids: tuple[str, ...] = ()  # WordNet ids of the classes, for `wnid-folders`
+    # Of an image's id, what all images of its cluster share: a pattern with one group.
+    cluster: str = ""
+    cluster_noun: str = "clusters"
     # Which of ImageNet's classes and wnids the set has, instead of lists of its own.
     imagenet_indices: tuple[int, ...] | Literal["all"] | None = None
 

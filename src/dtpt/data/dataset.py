@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dtpt.data.catalog import ProtocolName
 from dtpt.errors import DatasetError, ImageError, os_error
-from dtpt.files import open_regular, printable
+from dtpt.files import is_utf8, open_regular, printable
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -137,6 +137,7 @@ class Dataset:
     protocol: ProtocolName = "fine-grained"  # whose default lambdas it takes
     augmix: bool = True  # whether the peers use AugMix views on this set
     whole: int | None = None  # number of images of the complete set, where that is known
+    cluster_noun: str = "clusters"  # what a cluster of samples is, in the plural
     fingerprint: str = ""  # see `fingerprint`; computed when left empty
     source: str = ""  # folder, file or package from which the set was read
     notes: tuple[str, ...] = ()  # sentences about everything that was left out or is unusual
@@ -189,7 +190,7 @@ def _check(dataset: Dataset) -> None:
     }
     for what, values in texts.items():
         for text in values:
-            if printable(text) != text:  # it could be neither tokenised nor stored
+            if not is_utf8(text):  # it could be neither tokenised nor stored
                 raise DatasetError(f"Data set {name!r}: {what} {printable(text)!r} is not UTF-8.")
     repeated = repetitions(sample.id for sample in samples)
     if repeated:

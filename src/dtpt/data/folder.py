@@ -9,19 +9,23 @@ in the folder fixes order and names. Its lines are
   or 1 to n (leading zeros do not matter).
 
 What could be read in two ways is refused: a wrong label is worse than no run.
+
+Images are independent unless a cluster level is given: then those below one folder, that many
+levels below a class folder, are one cluster.
 """
 
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dtpt.data import manifest
-from dtpt.data.dataset import Dataset, prompt_name, repetitions, sample_id
+from dtpt.data.dataset import Dataset, Sample, prompt_name, repetitions, sample_id
 from dtpt.data.layouts import counted, naming, read_tree, subfolders
 from dtpt.data.manifest import is_number
 from dtpt.errors import DatasetError
-from dtpt.files import printable
+from dtpt.files import is_utf8, printable
 
 _NUMBERED_LINE = re.compile(r"([0-9]{1,18})(?:[\t ]+(.+))?")
 _REMEDY = "write folder, tab, name on every line"
@@ -29,7 +33,7 @@ _REMEDY = "write folder, tab, name on every line"
 Pair = tuple[str, str]  # folder, class name
 
 
-def load_folder(path: Path, *, name: str) -> Dataset:
+def load_folder(path: Path, *, name: str, cluster_level: int | None = None) -> Dataset:
     """Load a folder of class folders."""
     if not os.path.isdir(path):
         raise DatasetError(
@@ -50,8 +54,24 @@ def load_folder(path: Path, *, name: str) -> Dataset:
     absent = [missing.name for missing in listing.missing]
     absent_note = [f"Absent: {counted(absent, 'class folder')}."] if absent else []
     classes = tuple(prompt_name(title) for title in titles)
-    notes = (*notes, *listing.notes, *absent_note)
-    return Dataset(name, classes, listing.samples, source=str(path), notes=notes)
+    samples, apart = listing.samples, []
+    if cluster_level is not None:
+        samples = tuple(_clustered(sample, cluster_level) for sample in samples)
+        apart = [sample.id for sample in samples if sample.cluster == sample.id]
+    if apart and len(apart) == len(samples):
+        raise DatasetError(
+            f"{printable(path)} has no image {cluster_level} folders below a class folder: "
+            "choose a smaller cluster level, or a manifest with a column cluster."
+        )
+    apart_note = [f"In no folder of a cluster: {counted(apart, 'image')}."] if apart else []
+    notes = (*notes, *listing.notes, *absent_note, *apart_note)
+    return Dataset(name, classes, samples, source=str(path), notes=notes)
+
+
+def _clustered(sample: Sample, level: int) -> Sample:
+    """Name the cluster by the folder `level` below the class folder, for an image below it."""
+    *folders, _ = sample.id.split("/")
+    return replace(sample, cluster="/".join(folders[: level + 1]) if len(folders) > level else "")
 
 
 def _unlisted(path: Path, present: dict[str, str]) -> list[Pair]:
@@ -60,7 +80,7 @@ def _unlisted(path: Path, present: dict[str, str]) -> list[Pair]:
     if all(is_number(name) for name in present):
         raise DatasetError(f"The class folders are numbers; make {class_file} and {_REMEDY}.")
     for name in present.values():
-        if printable(name) != name:
+        if not is_utf8(name):
             folder = printable(path / name)
             raise DatasetError(f"{folder} is not UTF-8; rename it, or name it in {class_file}.")
     return [(name, name) for name in present.values()]

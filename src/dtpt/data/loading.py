@@ -1,13 +1,13 @@
 """From a name on the command line to a data set."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dtpt.data import catalog, layouts, openmoji
 from dtpt.data.catalog import NAMED_SETS, CatalogEntry, catalog_entry
-from dtpt.data.dataset import Dataset, prompt_name
+from dtpt.data.dataset import Dataset, Sample, prompt_name
 from dtpt.data.folder import load_folder
 from dtpt.data.hf import load_hub
 from dtpt.data.manifest import load_manifest
@@ -39,6 +39,7 @@ def load_dataset(
     *,
     data_root: Path | str | None = None,
     presentation: str | None = None,
+    cluster_level: int | None = None,
     limit: int | None = None,
     partial: bool = False,
 ) -> Dataset:
@@ -48,6 +49,8 @@ def load_dataset(
         name: One of `DATASETS`, or `folder:PATH`, `manifest:FILE`, `wds:PATTERN`, `hf:NAME`.
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
         presentation: Emoji sets only: keep one of the six kinds of image.
+        cluster_level: Folders only: the images below each folder that many levels below a class
+            folder are one cluster (1: `fox/camera3/...`).
         limit: Keep that many samples, chosen by the hash of their id (see `Dataset.limited`).
         partial: Take what is there of a named set that is not complete, under its own labels and
             classes; otherwise such a set is refused. `Dataset.whole` says how many there should be.
@@ -62,7 +65,13 @@ def load_dataset(
     if presentation is not None and not openmoji.is_openmoji(name):
         raise DatasetError(f"A presentation can be chosen for emoji sets only, not for {name!r}.")
     scheme, colon, rest = name.partition(":")
-    if colon and scheme in _SCHEMES:
+    if colon and scheme in _SCHEMES and not rest.strip():  # "" would be the working folder
+        raise DatasetError(f"{name!r} names no images: write {_OWN}; folder:. is the one here.")
+    if cluster_level is not None and (scheme, colon) != ("folder", ":"):
+        raise DatasetError(f"A cluster level can be chosen for folder:PATH only, not for {name!r}.")
+    if cluster_level is not None:
+        dataset = load_folder(layouts.user_path(rest), name=name, cluster_level=cluster_level)
+    elif colon and scheme in _SCHEMES:
         dataset = _SCHEMES[scheme](rest, name)
     elif openmoji.is_openmoji(name):
         dataset = openmoji.load_openmoji(name, presentation=presentation)
@@ -88,14 +97,22 @@ def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) 
     return Dataset(
         name=entry.name,
         classes=tuple(prompt_name(name) for name in entry.classes),
-        samples=listing.samples,
+        samples=_clustered(listing.samples, entry.cluster),
         family=entry.family,
         protocol=entry.protocol,
         augmix=entry.augmix,
         whole=entry.images,
+        cluster_noun=entry.cluster_noun,
         source=str(listing.source),
         notes=(*listing.notes, difference) if difference else listing.notes,
     )
+
+
+def _clustered(samples: Sequence[Sample], pattern: str) -> tuple[Sample, ...]:
+    """Name the cluster of each sample by the part of its id that a pattern matches, if any."""
+    matches = [re.match(pattern, sample.id) if pattern else None for sample in samples]
+    pairs = zip(samples, matches, strict=True)
+    return tuple(replace(s, cluster=match[1]) if match else s for s, match in pairs)
 
 
 def _class_notes(dataset: Dataset) -> list[str]:

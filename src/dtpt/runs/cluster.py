@@ -25,6 +25,7 @@ from dtpt.options import EvalOptions
 from dtpt.runs.evaluation import Prepared, prepare
 from dtpt.runs.progress import Reporter
 from dtpt.runs.reading import open_run
+from dtpt.runs.spec import Cell
 from dtpt.runs.worker import ImageTask, RunWorker, Task, WorkerSpec, image_results
 
 if TYPE_CHECKING:
@@ -248,22 +249,24 @@ def plan_cluster(options: EvalOptions, *, reporter: Reporter) -> ClusterPlan:
 def _run_some(executor: "RayExecutor", prepared: Prepared, *, images: int) -> Counter[int | str]:
     """Run some images of every data set; return how many each node did."""
     tasks = [
-        (None, ImageTask(index, prepared.spec.seeds[0], sample, tuple(range(len(entry.methods)))))
+        (None, ImageTask(index, prepared.spec.seeds[0], sample, methods))
         for index, entry in enumerate(prepared.worker.datasets)
         for sample in prepared.datasets[index].limited(images).samples
+        for methods in entry.groups.values()
     ]
     return Counter(event.worker for done in completed(executor, tasks) for _, event in done)
 
 
 def missing_images(prepared: Prepared, options: EvalOptions) -> int:
-    """Return how many images lack rows, counted under each seed."""
-    done: dict[tuple[str, int], int] = {}
+    """Return how many images lack rows, counted under each seed and with each kind of views."""
+    counts: dict[Cell, tuple[int, int]] = {}
     with suppress(RunError), open_run(options.output) as run:
-        for cell, (successful, _) in run.counts().items():
-            key = (cell.dataset, cell.seed)
-            done[key] = min(done.get(key, successful), successful)
-    return sum(
-        max(len(dataset) - done.get((dataset.name, seed), 0), 0)
-        for dataset in prepared.datasets
-        for seed in prepared.spec.seeds
-    )
+        counts = run.counts()
+    missing = 0
+    for dataset, entry in zip(prepared.datasets, prepared.worker.datasets, strict=True):
+        for seed in prepared.spec.seeds:
+            cells = prepared.spec.cells(dataset=dataset.name, seed=seed)
+            for methods in entry.groups.values():
+                done = min(counts.get(cells[k], (0, 0))[0] for k in methods)
+                missing += max(len(dataset) - done, 0)
+    return missing

@@ -52,13 +52,12 @@ class Prepared:
 
     def work(self, images: int) -> "Work":
         """Estimate memory and time of evaluating some images."""
-        from dtpt.tuning import views_needed
-
         entries = self.worker.datasets
+        needed = (e.recipe_for(group) for e in entries for group in e.groups.values())
         return describe_work(
             self.model,
             images=images,
-            views=max(views_needed(entry.methods, entry.recipe.count) for entry in entries),
+            views=max(recipe.count for recipe in needed),
             classes=max(len(entry.classes) for entry in entries),
             is_shippable=self.is_shippable,
         )
@@ -99,7 +98,7 @@ def evaluate(
     Example:
         >>> run = evaluate("openmoji/food-drink", limit=4, method="zero-shot", quiet=True)
         >>> len(run.records()), sorted(run.records()[0])[:3]
-        (4, ['confidence', 'correct', 'dataset'])
+        (4, ['cluster', 'confidence', 'correct'])
     """
     name, loaded = (model, None) if isinstance(model, str) else (_checked(model).name, model)
     datasets = _datasets_in_memory(dataset)
@@ -324,14 +323,12 @@ def prepare(
     datasets: "Sequence[Dataset] | None" = None,
 ) -> Prepared:
     """Resolve names, load the model and list the data sets."""
-    from dtpt.clip.loading import load_model
     from dtpt.clip.prompts import context_digest, load_context, placeholder_template
     from dtpt.runs.worker import WorkerSpec
 
     full = list(datasets) if datasets is not None else _load_datasets(options)
     entries = tuple(_evaluated_set(dataset, options) for dataset in full)  # before weights load
-    names = {"device", "activation", "precision"}
-    loaded = model or load_model(options.model, **options.model_dump(include=names))
+    loaded = model or options.load()
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be identified.")
     context = load_context(options.context) if options.context else None
@@ -342,6 +339,7 @@ def prepare(
         device=str(loaded.device),
         activation=options.activation,
         precision=options.precision,
+        max_model_size=options.max_model_size,
         threads=options.threads or 1,
         template=options.template if context is None else placeholder_template(len(context)),
         context=None if context is None else context.detach().cpu().numpy(),
@@ -389,7 +387,7 @@ def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]"
 def _load_datasets(options: EvalOptions) -> "list[Dataset]":
     from dtpt.data.loading import expand_names, load_dataset
 
-    chosen = options.model_dump(include={"data_root", "presentation", "partial"})
+    chosen = options.model_dump(include={"data_root", "presentation", "partial", "cluster_level"})
     return [load_dataset(name, **chosen) for name in expand_names(options.dataset)]
 
 
@@ -433,6 +431,9 @@ def _describe(
         samples=len(limited),
         whole=full.whole if full.whole is not None else len(full),
         family=full.family,
+        protocol=full.protocol,
+        cluster_noun=full.cluster_noun,
+        cluster_level=options.cluster_level,
         presentation=options.presentation,
         limit=options.limit,
         methods=tuple(MethodSpec(name=m.name, lambda_=m.lambda_) for m in entry.methods),

@@ -1,44 +1,69 @@
 """Merging the stores of a run: into one file, or in memory for a report."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from dtpt.errors import RunError
-from dtpt.runs.reading import Run, open_run
+from dtpt.runs.reading import Run, join_clusters, open_run
 from dtpt.runs.rows import Columns
+from dtpt.runs.schema import lock_store, replace_store, store_errors
 from dtpt.runs.shards import MAIN_STORE, Shard, shard_files
 from dtpt.runs.spec import Cell, RunSpec, describe_difference
-from dtpt.runs.store import Store
+from dtpt.runs.store import SampleRecord, Store
 
 
 def merge(folder: Path, *, partial: bool = False) -> Run:
     """Merge all shards of a folder into its `run.sqlite`.
 
     Raises:
-        RunError: No shards, different configurations, rows that contradict each other, or missing
-            rows (unless `partial`); the shards stay as they are.
+        RunError: No shards, different configurations, images or rows that contradict each other, or
+            missing rows (unless `partial`); then no file is changed.
     """
-    shards = shard_files(folder)
+    shards, main = shard_files(folder), folder / MAIN_STORE
     if not shards:
         raise RunError(f"{folder} holds no shards (shard-1-of-4.sqlite, ...).")
-    specs = {}
-    for path in shards:
-        with Run(path) as part:
-            specs[path] = part.spec
-    with Store(folder / MAIN_STORE, _largest(specs)) as store:
-        for path in shards:
+    with ExitStack() as stack:
+        if main.exists():  # whoever made it may still be writing
+            stack.callback(lock_store(main).release)
+        paths = [*shards, main] if main.exists() else shards
+        with store_errors(main):
+            scratch = TemporaryDirectory(prefix=".merge-", dir=folder)
+        merged = Path(stack.enter_context(scratch)) / MAIN_STORE
+        _merge_into(merged, paths)
+        with Run(merged) as run:
+            if not run.is_complete and not partial:
+                raise RunError(
+                    f"{folder}: rows are missing ({_describe_missing(run, shards)}), so nothing "
+                    "was merged. Finish the shards and merge again, or use --partial."
+                )
+        if main not in paths:
+            stack.callback(lock_store(main).release)
+        replace_store(main, merged)
+    return open_run(folder)
+
+
+def _merge_into(merged: Path, paths: Sequence[Path]) -> None:
+    with ExitStack() as stack:
+        runs = [stack.enter_context(Run(path)) for path in paths]
+        spec = _largest({run.path: run.spec for run in runs})
+        pair_samples(runs)
+        store = stack.enter_context(Store(merged, spec))
+        for count, path in enumerate(paths):
+            if what := store.contradiction(path):
+                first = next(run.path for run in runs[:count] if run.contradiction(path))
+                raise RunError(_contradiction(first, path, what=what))
             store.merge_from(path)
-    run = open_run(folder)
-    if not run.is_complete and not partial:
-        missing = _describe_missing(run, shards)
-        run.close()
-        raise RunError(
-            f"{folder}: {len(shards)} shards were merged, but rows are missing "
-            f"({missing}). Finish the shards and merge again, or use --partial."
-        )
-    return run
+
+
+def _contradiction(first: Path, second: Path, *, what: str) -> str:
+    return (
+        f"{first} and {second} contradict each other on {what}: they were computed on different "
+        "machines or data; use one of them."
+    )
 
 
 def _largest(specs: Mapping[Path, RunSpec]) -> RunSpec:
@@ -49,7 +74,7 @@ def _largest(specs: Mapping[Path, RunSpec]) -> RunSpec:
             first, chosen = path, spec
         elif not chosen.only_enlarges(spec):
             lines = "".join(f"\n  {line}" for line in describe_difference(chosen, spec))
-            raise RunError(f"{first} and {path} are not of one run:{lines}")
+            raise RunError(f"{first} and {path} are not of one run:{lines}\nMove one of them away.")
     return chosen
 
 
@@ -65,29 +90,66 @@ def _describe_missing(run: Run, shards: Sequence[Path]) -> str:
     if absent and len(counts) == 1:
         return f"{', '.join(absent[:5])} not found"
     expected = {entry.name: entry.samples for entry in run.spec.datasets}
-    rows = sum(expected[cell.dataset] - sum(pair) for cell, pair in run.counts().items())
+    rows = sum(max(expected[c.dataset] - sum(pair), 0) for c, pair in run.counts().items())
     return f"{rows} rows of unfinished shards"
 
 
-def merge_columns(cell: Cell, parts: Sequence[tuple[Run, Columns]]) -> Columns:
+def pair_samples(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """Return the cluster of every sample, by data set and id, as all stores together know it.
+
+    Raises:
+        RunError: Two stores have different images, or labels, under one id.
+    """
+    clusters = {}
+    for name in dict.fromkeys(name for run in runs for name in run.datasets):
+        seen: dict[str, tuple[Run, SampleRecord]] = {}
+        parts = [(run, run.samples(name)) for run in runs if name in run.datasets]
+        for run, samples in parts:
+            for sample in samples.values():
+                other, first = seen.setdefault(sample.id, (run, sample))
+                if what := _difference(first, sample):
+                    raise RunError(
+                        f"{other.path} and {run.path} have different {what} under {sample.id!r} of "
+                        f"{name}, so their rows cannot be paired: evaluate both on the same files, "
+                        "or pass them to separate commands."
+                    )
+                if first.image_key is None:  # it could not be read there
+                    seen[sample.id] = run, sample
+        clusters[name] = join_clusters(s for _, samples in parts for s in samples.values())
+    return clusters
+
+
+def _difference(first: SampleRecord, second: SampleRecord) -> str:
+    if first.label != second.label:
+        return f"labels ({first.label} and {second.label})"
+    keys = first.image_key, second.image_key
+    return "images" if None not in keys and keys[0] != keys[1] else ""
+
+
+def merge_columns(
+    cell: Cell, parts: Sequence[tuple[Run, Columns]], *, clusters: Mapping[str, str]
+) -> Columns:
     """Merge the columns of one cell from several stores (shards, copies); equal rows count once.
 
-    `parts` are stores with what `Run.columns` gave, `sample` among it; at least one.
+    `parts` are stores with what `Run.columns` gave, `sample` and `cluster` among it; at least one.
+    `clusters` are those of all stores together, by sample id.
 
     Raises:
         RunError: Two stores have a row of the same sample, and they differ.
     """
-    if len(parts) == 1:
-        return parts[0][1]
     table = np.concatenate([columns for _, columns in parts])
+    table["cluster"] = [clusters.get(sample, sample) for sample in table["sample"]]
+    if len(parts) == 1:
+        return table
     samples = table["sample"].astype(str)
     unique, first, inverse = np.unique(samples, return_index=True, return_inverse=True)
     differing = np.flatnonzero(table != table[first][inverse])
     if len(differing):
-        raise RunError(
-            f"{parts[0][0].path} and {parts[-1][0].path} contradict each other on sample "
-            f"{str(unique[inverse[differing[0]]])!r} of {cell.dataset}, {cell.label}, "
-            f"seed {cell.seed}: they were computed on different machines or data; use one of them."
-        )
+        row = int(differing[0])
+        # (rows,) the store of each row
+        owners = np.repeat(np.arange(len(parts)), [len(columns) for _, columns in parts])
+        one, two = (parts[owners[index]][0].path for index in (first[inverse[row]], row))
+        what = f"{str(unique[inverse[row]])!r} ({cell.dataset}, {cell.label}, seed {cell.seed})"
+        raise RunError(_contradiction(one, two, what=what))
     merged: Columns = table[first]
     return merged

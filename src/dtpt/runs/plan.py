@@ -21,7 +21,7 @@ SAMPLES_PER_QUERY = 500
 
 @dataclass(frozen=True)
 class Stage:
-    """One data set under one seed: all stateless methods, or one that carries state."""
+    """One data set under one seed: stateless methods that share views, or one with state."""
 
     dataset: int
     seed: int
@@ -89,9 +89,16 @@ class Plan:
         entry = self._prepared.worker.datasets[dataset]
         cells = self._prepared.spec.cells(dataset=entry.name, seed=seed)
         stateful = [k for k, method in enumerate(entry.methods) if method.method.is_stateful]
-        stateless = tuple(k for k in range(len(cells)) if k not in stateful)
         title = f"{entry.name} seed {seed}"
-        groups = [(title, stateless, False)] if stateless else []
+        groups = []
+        for recipe, members in entry.groups.items():
+            views = (
+                ""
+                if recipe == entry.recipe
+                else f" {'with' if recipe.augmix else 'without'} AugMix"
+            )
+            if stateless := tuple(k for k in members if k not in stateful):
+                groups.append((f"{title}{views}", stateless, False))
         groups += [(f"{title} {cells[k].label}", (k,), True) for k in stateful]
         for name, methods, is_stream in groups:
             chosen = tuple(cells[k] for k in methods)
@@ -129,9 +136,10 @@ def check_images(dataset: str, samples: Sequence[Sample], *, store: Store) -> No
     """Refuse to continue when an image that has rows has changed.
 
     Only files whose stamp (time and size) differs are hashed again; the new stamp of an unchanged
-    image is recorded.
+    image is recorded. So is another cluster, which decides no row.
     """
     stored = store.samples(dataset, [sample.id for sample in samples])
+    moved = {s.id: s.cluster for s in samples if stored.get(s.id, s).cluster != s.cluster}
     touched = {}
     for sample in samples:
         record = stored.get(sample.id)
@@ -144,5 +152,5 @@ def check_images(dataset: str, samples: Sequence[Sample], *, store: Store) -> No
             if sample.image.key() != record.image_key:
                 raise RunError(changed_image(dataset, sample.id))
             touched[sample.id] = stamp
-    if touched:
-        store.update_stamps(dataset, touched)
+    store.update_samples(dataset, "stamp", values=touched)
+    store.update_samples(dataset, "cluster", values=moved)

@@ -99,7 +99,6 @@ class Bar(Reporter):
     """A bar with images per second and time left for each stage."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -108,6 +107,8 @@ class Bar(Reporter):
             TimeRemainingColumn,
         )
 
+        from dtpt.terminal import Console
+
         self._progress: Progress = Progress(
             TextColumn("{task.description}", markup=False),  # brackets of names stay
             BarColumn(),
@@ -115,6 +116,8 @@ class Bar(Reporter):
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             console=Console(stderr=True),
+            redirect_stdout=False,  # rich would take sequences in what others print for its own
+            redirect_stderr=False,
         )
         self._stages: dict[str, tuple[TaskID, _Stage]] = {}
         self._progress.start()
@@ -132,7 +135,7 @@ class Bar(Reporter):
         self._progress.update(task, advance=1, rate=rate)
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text, markup=False, highlight=False, crop=False)
 
     def close(self) -> None:
         self._progress.stop()

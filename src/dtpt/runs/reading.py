@@ -20,7 +20,7 @@ from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_type
 from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names
 from dtpt.runs.shards import MAIN_STORE, store_files
 from dtpt.runs.spec import Cell, RunSpec
-from dtpt.runs.store import SelectedLambda, StoreFile
+from dtpt.runs.store import SampleRecord, SelectedLambda, StoreFile
 
 if TYPE_CHECKING:
     import pandas
@@ -117,25 +117,38 @@ class Run(StoreFile):
 
     def rows_of(self, *cells: Cell) -> Rows:
         """Return the successful rows of these cells, in their order, each by sample id."""
-        return Rows(cells, [self._table(cell, ARRAY_COLUMNS) for cell in cells])
+        clusters = {name: self.clusters(name) for name in {cell.dataset for cell in cells}}
+        return Rows(cells, [self._table(cell, ARRAY_COLUMNS, clusters=clusters) for cell in cells])
+
+    def clusters(self, dataset: str) -> dict[str, str]:
+        """Return the cluster of every stored sample: copies of an image are in one cluster."""
+        return join_clusters(self.samples(dataset).values())
 
     def columns(self, *columns: str) -> dict[Cell, Columns]:
         """Return some columns of the successful rows of all cells, each by sample id.
 
-        Cells without rows are not in the result. Columns are `sample`, `correct` and those of
-        `dtpt.runs.schema.COLUMNS`.
+        Cells without rows are not in the result. Columns are `sample`, `cluster` (see `clusters`),
+        `correct` and those of `dtpt.runs.schema.COLUMNS`.
         """
-        tables = {cell: self._table(cell, columns) for cell in self.cells}
+        datasets = self.datasets if "cluster" in columns else ()
+        clusters = {name: self.clusters(name) for name in datasets}
+        tables = {cell: self._table(cell, columns, clusters=clusters) for cell in self.cells}
         return {cell: table for cell, table in tables.items() if len(table)}
 
-    def _table(self, cell: Cell, columns: Sequence[str]) -> Columns:
+    def _table(
+        self, cell: Cell, columns: Sequence[str], *, clusters: Mapping[str, Mapping[str, str]]
+    ) -> Columns:
         query = (
             f"SELECT {column_sql(columns)} FROM rows "  # noqa: S608 - our own words
             "WHERE cell = ? AND status = 'ok' ORDER BY sample"
         )
         with self._trusted():
             rows = self._open.execute(query, (cell.key,))
-            return np.fromiter(rows, dtype=column_types(columns))
+            table = np.fromiter(rows, dtype=column_types(columns))
+        if "cluster" in columns:  # so far the sample; one that was written meanwhile keeps it
+            known = clusters[cell.dataset]
+            table["cluster"] = [known.get(sample, sample) for sample in table["cluster"]]
+        return table
 
     def probabilities(self, cell: Cell) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float32]]:
         """Return the ids of a cell's successful rows, in their order, and (n, C) log-probabilities.
@@ -201,6 +214,35 @@ class Run(StoreFile):
             for dataset in ("", *self.datasets)
         }
         return {dataset: texts for dataset, texts in notes.items() if texts}
+
+
+def join_clusters(samples: Iterable[SampleRecord]) -> dict[str, str]:
+    """Return the cluster of every sample id; those that share a sample or an image are one.
+
+    A joined cluster has the first of the names, by code point. A sample may occur several times, as
+    several stores know it.
+
+    Example:
+        >>> a, b = SampleRecord("a", 0, "", "x", "key"), SampleRecord("b", 0, "", "y", "key")
+        >>> join_clusters([a, b, SampleRecord("c", 0, "", "z")])
+        {'a': 'x', 'b': 'x', 'c': 'z'}
+    """
+    parents: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while (above := parents.setdefault(name, name)) != name:
+            parents[name] = name = parents[above]  # halve the path
+        return name
+
+    members: dict[str, str] = {}  # by sample id
+    owners: dict[str, str] = {}  # by content key
+    for sample in samples:
+        linked = [members.setdefault(sample.id, sample.cluster), sample.cluster]
+        if sample.image_key is not None:
+            linked.append(owners.setdefault(sample.image_key, sample.cluster))
+        first, *others = sorted({root(name) for name in linked})
+        parents.update(dict.fromkeys(others, first))
+    return {sample: root(cluster) for sample, cluster in members.items()}
 
 
 def lambda_notes(lambdas: Mapping[Cell, SelectedLambda]) -> list[tuple[str, str]]:

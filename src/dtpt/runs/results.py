@@ -89,6 +89,7 @@ def predictions_of(table: Columns) -> Predictions:
         p_label=table["p_label"],
         sum_squares=table["sum_squares"],
         samples=table["sample"],
+        clusters=table["cluster"],
     )
 
 

@@ -21,8 +21,8 @@ Floats = npt.NDArray[np.float64]
 
 TOP = 5
 LEAST_LOG = -60000.0  # float16 ends soon after
-ARRAY_COLUMNS = ("sample", *(column.name for column in COLUMNS if column.is_array))
-DTYPES = {"sample": "O", "correct": "?", **{c.name: c.dtype for c in COLUMNS}}
+ARRAY_COLUMNS = ("sample", "cluster", *(column.name for column in COLUMNS if column.is_array))
+DTYPES = {"sample": "O", "cluster": "O", "correct": "?", **{c.name: c.dtype for c in COLUMNS}}
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,12 @@ def column_types(names: Iterable[str]) -> np.dtype[Any]:
 
 
 def column_sql(names: Iterable[str]) -> str:
-    """Return what to select from the table `rows` for these columns."""
-    return ", ".join("label = prediction" if n == "correct" else f'"{n}"' for n in names)
+    """Return what to select from the table `rows` for these columns.
+
+    In place of the cluster it is the sample, of which the reader knows the cluster.
+    """
+    computed = {"correct": "label = prediction", "cluster": "sample"}
+    return ", ".join(computed.get(name, f'"{name}"') for name in names)
 
 
 class Rows:
@@ -111,6 +115,7 @@ class Rows:
     """
 
     sample: npt.NDArray[np.object_]
+    cluster: npt.NDArray[np.object_]
     label: npt.NDArray[np.int64]
     prediction: npt.NDArray[np.int64]
     confidence: Floats

@@ -132,18 +132,22 @@ TABLES = (
 
 
 def connect_for_writing(path: Path) -> sqlite3.Connection:
-    """Open a store, or make one in a single transaction."""
+    """Open a store, or make one in a single transaction; nothing else is changed yet."""
     with store_errors(path):
         connection = _connect(path)
         try:
             connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
             _create_tables(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def begin_writing(connection: sqlite3.Connection) -> None:
+    """Choose the journal (see above), which changes the file."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -292,6 +296,14 @@ def archive(path: Path) -> None:
                     os.replace(f"{path}{suffix}", f"{target}{suffix}")
     finally:
         lock.release()
+
+
+def replace_store(path: Path, new: Path) -> None:
+    """Move a closed store over another one, whose lock the caller holds; or to where none is."""
+    with store_errors(path):
+        if path.exists():
+            _checkpoint(path)
+        os.replace(new, path)
 
 
 def _checkpoint(path: Path) -> None:

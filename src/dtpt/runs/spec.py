@@ -14,11 +14,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from dtpt.data.catalog import family_protocol
 from dtpt.files import canonical_json, digest
 from dtpt.methods import method_label
 
 SPEC_FORMAT = 2
-NOT_IN_HASH = ("family", "whole")  # of a data set
+NOT_IN_HASH = ("family", "whole", "cluster_noun", "cluster_level")  # of a data set
 
 
 class _Frozen(BaseModel):
@@ -52,6 +53,9 @@ class DatasetSpec(_Frozen):
     samples: int  # to evaluate, after the limit
     whole: int  # images of the complete set
     family: str = "fine-grained"
+    protocol: str = Field(default_factory=lambda data: family_protocol(data["family"]))
+    cluster_noun: str = "clusters"  # what a cluster of samples is, for counts
+    cluster_level: int | None = None  # that a user named (folders only)
     presentation: str | None = None  # kind of image (emoji sets only)
     limit: int | None = None
     methods: tuple[MethodSpec, ...]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from dtpt.errors import RunError
 from dtpt.files import canonical_json
@@ -21,6 +21,7 @@ from dtpt.runs.rows import Row
 from dtpt.runs.schema import (
     COLUMNS,
     SAMPLE_COLUMNS,
+    begin_writing,
     connect_for_writing,
     damaged,
     lock_store,
@@ -58,10 +59,6 @@ _CONTRADICTIONS = (
         AND ({names(_COMPARED, "mine.")}) IS NOT ({names(_COMPARED, "theirs.")})
     """,  # noqa: S608
     """
-    SELECT mine.sample FROM part.samples AS theirs JOIN samples AS mine USING (dataset, sample)
-    WHERE mine.image_key != theirs.image_key
-    """,
-    """
     SELECT 'lambdas of ' || method FROM part.lambdas AS theirs JOIN lambdas AS mine USING (cell)
     JOIN cells USING (cell) WHERE mine.lambda != theirs.lambda
     """,
@@ -75,9 +72,13 @@ class SampleRecord:
     id: str
     label: int
     group: str = ""
-    cluster: str = ""
+    cluster: str = ""  # the id where nothing is given
     image_key: str | None = None
     stamp: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.cluster:
+            object.__setattr__(self, "cluster", self.id)
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,21 @@ class StoreFile:
         stored = self._query("SELECT value FROM meta WHERE key = 'spec'")
         with self._trusted():
             return RunSpec.model_validate_json(stored[0][0]) if stored else None
+
+    @contextmanager
+    def _attached(self, source: Path) -> Iterator[None]:
+        with store_errors(source):
+            self._open.execute("ATTACH ? AS part", (f"{source.resolve().as_uri()}?mode=ro",))
+        try:
+            yield
+        finally:
+            self._open.execute("DETACH part")
+
+    def contradiction(self, source: Path) -> str:
+        """Return a sample whose rows differ in another store, or a λ that does; else nothing."""
+        with self._attached(source):
+            found = [row for query in _CONTRADICTIONS for row in self._query(f"{query} LIMIT 1")]
+        return repr(found[0][0]) if found else ""
 
     def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
         """Return which of some samples have a successful row of a cell."""
@@ -188,6 +204,8 @@ class Store(StoreFile):
         stored = self._stored_spec()
         if stored is not None and stored.hash != spec.hash and not spec.only_enlarges(stored):
             raise RunError(refusal(self.path, stored=stored, spec=spec))
+        with store_errors(self.path):
+            begin_writing(self._open)
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
         cells = [(cell.key, *astuple(cell)) for cell in spec.cells()]
         columns = "cell, dataset, method, lambda, seed, template"
@@ -256,12 +274,16 @@ class Store(StoreFile):
             query = "UPDATE sessions SET environment = ? WHERE id = ?"
             self._query(query, canonical_json(environment), self._session)
 
-    def update_stamps(self, dataset: str, stamps: Mapping[str, str]) -> None:
-        """Record the present stamps of files whose content is unchanged."""
-        query = "UPDATE samples SET stamp = ? WHERE dataset = ? AND sample = ?"
+    def update_samples(
+        self, dataset: str, column: Literal["stamp", "cluster"], *, values: Mapping[str, str]
+    ) -> None:
+        """Record what changed about samples, by id, without a change of their images."""
+        if not values:
+            return
+        query = f'UPDATE samples SET "{column}" = ? WHERE dataset = ? AND sample = ?'  # noqa: S608
         with self._transaction():
-            values = ((stamp, dataset, sample) for sample, stamp in stamps.items())
-            self._open.executemany(query, values)
+            changes = ((value, dataset, sample) for sample, value in values.items())
+            self._open.executemany(query, changes)
 
     def write(self, dataset: str, sample: SampleRecord, *, rows: Mapping[Cell, Row]) -> None:
         """Write all rows of one (image, seed), all or none.
@@ -319,18 +341,10 @@ class Store(StoreFile):
     def merge_from(self, source: Path) -> None:
         """Take over the rows of another store of the same run, in one transaction.
 
-        Raises:
-            RunError: Both have a successful row under one key, and they differ.
+        Where both have a successful row under one key, ours stays (see `contradiction`).
         """
-        execute = self._open.execute
-        with store_errors(source):
-            execute("ATTACH ? AS part", (f"{source.resolve().as_uri()}?mode=ro",))
-        try:
-            with self._transaction():
-                self._check_agreement(source)
-                self._copy_part()
-        finally:
-            execute("DETACH part")
+        with self._attached(source), self._transaction():
+            self._copy_part()
 
     def _copy_part(self) -> None:
         execute = self._open.execute
@@ -341,14 +355,6 @@ class Store(StoreFile):
         execute(_INSERT_SESSIONS)
         for table in ("classes", "notes", "lambdas"):
             execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM part.{table}")  # noqa: S608
-
-    def _check_agreement(self, source: Path) -> None:
-        for query in _CONTRADICTIONS:
-            if differing := self._query(f"{query} LIMIT 1"):
-                raise RunError(
-                    f"{source} and {self.path} contradict each other on {differing[0][0]!r}: they "
-                    "were computed on different machines or data; use one of them."
-                )
 
     def close(self) -> None:
         """Record how long this session took, close the file and release the lock."""

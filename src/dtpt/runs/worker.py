@@ -19,11 +19,11 @@ from dtpt.clip.loading import load_model
 from dtpt.data.dataset import Sample
 from dtpt.errors import RunError, WorkerError
 from dtpt.executors.pool import Announce, Done, Event
-from dtpt.methods import ResolvedMethod
+from dtpt.methods import ResolvedMethod, recipe_groups, shared_recipe
 from dtpt.prediction.features import FeatureCaches, Features, FeatureSource
 from dtpt.prediction.predictor import Predictor
 from dtpt.runs.rows import Row
-from dtpt.tuning import Outcome, TuningSettings, step_method, views_needed
+from dtpt.tuning import Outcome, TuningSettings, step_method
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
 from dtpt.views import ViewRecipe
 
@@ -42,7 +42,16 @@ class EvaluatedSet:
     name: str
     classes: tuple[str, ...]
     methods: tuple[ResolvedMethod, ...]  # tasks point into this list
-    recipe: ViewRecipe
+    recipe: ViewRecipe  # of methods without views of their own
+
+    @property
+    def groups(self) -> dict[ViewRecipe, tuple[int, ...]]:
+        """The methods (indices) that share views."""
+        return recipe_groups(self.methods, self.recipe)
+
+    def recipe_for(self, methods: Sequence[int]) -> ViewRecipe:
+        """Return the recipe of the views that a task's methods share."""
+        return shared_recipe([self.methods[k] for k in methods], self.recipe)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class WorkerSpec:
     device: str
     activation: Literal["gelu", "quick_gelu"] | None
     precision: Literal["float32", "bfloat16", "float16"]
+    max_model_size: float
     threads: int
     template: str
     context: npt.NDArray[np.float32] | None  # (n, W)
@@ -76,7 +86,11 @@ class WorkerSpec:
     def load_model(self) -> "Clip":
         """Load the model; a RunError unless it is the one that the driver loaded."""
         model = load_model(
-            self.model, device=self.device, activation=self.activation, precision=self.precision
+            self.model,
+            device=self.device,
+            activation=self.activation,
+            precision=self.precision,
+            max_model_size=self.max_model_size,
         )
         if model.fingerprint != self.fingerprint:
             raise RunError(
@@ -113,7 +127,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True)
 class ImageTask:
-    """One image under one seed and the methods (indices) that lack a row."""
+    """One image under one seed and the methods (indices) that lack a row and share views."""
 
     dataset: int
     seed: int
@@ -208,9 +222,7 @@ class RunWorker:
 
     def add(self, task_id: int, task: Task) -> None:
         if isinstance(task, ImageTask):
-            entry = self.spec.datasets[task.dataset]
-            needed = views_needed([entry.methods[k] for k in task.methods], entry.recipe.count)
-            recipe = entry.recipe.model_copy(update={"count": needed})
+            recipe = self.spec.datasets[task.dataset].recipe_for(task.methods)
             ticket = (task_id, task.sample, task)
             self._source.add(ticket, task.sample.image, recipe=recipe, seed=task.seed)
         else:
@@ -268,7 +280,7 @@ class RunWorker:
         return self._predictors[dataset]
 
     def _features(self, task_id: int, task: LambdaTask | StreamTask) -> Iterator[Features]:
-        recipe = self.spec.datasets[task.dataset].recipe
+        recipe = self.spec.datasets[task.dataset].recipe_for(task.methods)
         for sample in task.samples:
             if sample.id in task.failed:
                 yield Features(failure=task.failed[sample.id])
