@@ -70,8 +70,12 @@ def write_run(
     precision: str = "float32",
     batch: int = 1,
     names: Sequence[str] = (),
+    cluster: int = 1,
 ) -> Path:
-    """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet)."""
+    """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet).
+
+    `cluster` images in a row are one cluster.
+    """
     spec = RunSpec(
         model=ModelSpec(name=model, fingerprint=f"{model}-weights"),
         datasets=tuple(datasets),
@@ -92,12 +96,13 @@ def write_run(
             cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
             for index in range(entry.samples):
                 name = names[index] if names else f"image-{index:05d}"
-                _write_sample(store, entry, cells, index, says, done, keep, name)
+                group = f"cluster-{index // cluster}" if cluster > 1 else ""
+                _write_sample(store, entry, cells, index, says, done, keep, name, group)
     return folder
 
 
-def _write_sample(store, entry, cells, index, says, done, keep, name) -> None:
-    sample = SampleRecord(name, label=index % entry.classes)
+def _write_sample(store, entry, cells, index, says, done, keep, name, cluster) -> None:
+    sample = SampleRecord(name, label=index % entry.classes, cluster=cluster)
     states = {cell: done(cell, index) for cell in cells}
     answers = {
         cell: answer(sample.label, *says(cell, index), classes=entry.classes, keep=keep)

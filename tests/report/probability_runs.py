@@ -22,10 +22,14 @@ def write_probabilities(
     methods=METHODS,
     overconfidence=None,
     name="zoo",
+    written=None,
+    clusters=(),
+    keys=(),
 ):
     """A run whose rows hold all probabilities, right about as often as they say.
 
-    `overconfidence` has factors on the logits by method, where they are not 1.
+    `overconfidence` has factors on the logits by method, where they are not 1; `written` is how
+    many samples have rows, where not all; `clusters` and `keys` (of the content) are by sample.
     """
     factors = overconfidence or {}
     run = write_run(
@@ -40,10 +44,15 @@ def write_probabilities(
     rng = np.random.default_rng(seed)
     with Store(run / "run.sqlite", spec) as store:
         store.begin_session({"environment": {"threads": 1}})
-        for index in range(samples):
+        for index in range(samples if written is None else written):
             logits = 5 * rng.normal(size=4)
             label = int((logits + rng.gumbel(size=4)).argmax())
-            sample = SampleRecord(f"image-{index:05d}", label=label)
+            sample = SampleRecord(
+                f"image-{index:05d}",
+                label=label,
+                cluster=clusters[index] if clusters else "",
+                image_key=keys[index] if keys else None,
+            )
             said = {
                 cell: answer(factors.get(cell.method, 1.0) * logits, label=label, keep=keep)
                 for cell in spec.cells()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from probability_runs import write_probabilities
 
-from dtpt.calibration import SplitCheck, Targets
+from dtpt.calibration import SplitCheck, Targets, concatenate
 from dtpt.report import load_runs, write_report
 from dtpt.report.coverage import TARGETS, checked_cells, coverage_report
 from dtpt.report.figures.studies import coverage_figure, selective_risk_figure
@@ -38,6 +38,17 @@ def test_the_page_shows_the_table_and_the_figure(run, tmp_path):
     assert (tmp_path / "figures" / "coverage-fine-grained.svg") in written.files
 
 
+def test_images_of_one_cluster_are_on_one_side_and_classes_are_counted_by_set(tmp_path):
+    clusters = [f"thing {k // 4}" for k in range(600)]
+    run = write_probabilities(tmp_path, samples=600, clusters=clusters)
+    with load_runs([run]) as loaded:
+        cell, _ = checked_cells(loaded.conditions[0])
+    np.testing.assert_allclose(cell.lac.weight, 1 / 4)
+    pooled = concatenate([cell.lac, cell.lac], same_classes=False)
+    assert sorted(set(pooled.label.tolist())) == list(range(8))
+    assert pooled.class_coverage == pytest.approx(cell.lac.class_coverage, abs=0.05)
+
+
 def test_the_figure_has_a_curve_a_target_and_a_ring_for_each_method(cells):
     curves = [(cell.variant.look, cell.variant.title, cell.lac) for cell in cells]
     _, axes = selective_risk_figure(curves, error=TARGETS.error)
@@ -57,7 +68,8 @@ def test_runs_without_probabilities_and_small_ones_have_no_such_section(tmp_path
 def splits(coverage, error, accepted):
     one = np.full(10, 1.0)
     spread = coverage + np.linspace(-0.02, 0.02, 10)
-    return SplitCheck(Targets(), spread, one, one, one, error * one, error * one, accepted * one)
+    rates = (error * one, error * one, accepted * one)
+    return SplitCheck(Targets(), spread, one, one, one, *rates, 0.5, 0.6)
 
 
 def test_marks_are_at_means_and_lines_at_targets():

@@ -16,7 +16,12 @@ from dtpt.analysis.features import (
     Sensitivity,
 )
 from dtpt.analysis.geometry import GeometryState, ImageDependence, MethodGeometry, Movement
-from dtpt.analysis.scores import DispersionPoint, DispersionScatter, MethodScore
+from dtpt.analysis.scores import (
+    DispersionPoint,
+    DispersionScatter,
+    MethodScore,
+    TemperatureControl,
+)
 from dtpt.analysis.tables import analysis_tables
 from dtpt.metrics import reliability_bins, risk_coverage_curve
 from dtpt.report import load_runs, write_report
@@ -279,6 +284,7 @@ def analysis() -> Analysis:
         scores=scores,
         geometry=tuple(geometry()),
         image_dependence=depends,
+        temperatures=tuple(TemperatureControl(f"tpt+{m}", 1.25, 0.1) for m in ("no-tdd", "no-idd")),
     )
     points = (DispersionPoint("openmoji/food-drink", "t", "tpt", 0.5, 0.2),)
     scatter = DispersionScatter(points, None, None, None)
@@ -292,7 +298,8 @@ def test_an_analysis_becomes_figures_with_words_and_tables_with_its_numbers() ->
     tables = {table.title.partition(":")[0]: table for table in analysis_tables(analysis())}
     without = tables["Without dominant dimensions, accuracy / ECE (%)"]
     texts = [cell.text for cell in without.rows[0].cells]
-    assert texts == ["60.00 / 20.00", "58.00 / 5.00", "50.00 / 30.00"]
+    control = "10.00 (T 1.25)"
+    assert texts == ["60.00 / 20.00", "58.00 / 5.00", control, "50.00 / 30.00", control]
 
 
 def test_the_page_shows_an_analysis_file(tmp_path) -> None:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import TUNING, dataset, random_says, write_run
+from handmade import FIVE, TUNING, dataset, random_says, write_run
 
 from dtpt.errors import DtptError, ReportError, RunError
 from dtpt.metrics import CalibrationReport
 from dtpt.report import Variant, load_runs, write_report
+from dtpt.report.compare import compare
 from dtpt.report.facts import MEAN, Number, Resampling, mean_facts
 
 ONE = (("tpt", None),)
@@ -138,6 +139,49 @@ def test_half_finished_cells_are_named_and_enter_no_mean(tmp_path: Path) -> None
     assert "cars seed 0: 2 of 6" in numbers["tpt"].missing
     assert numbers["d-tpt"].value is not None
     assert not numbers["tpt"].significant
+
+
+def test_seeds_that_lack_a_cell_are_left_out_and_named(tmp_path: Path) -> None:
+    sets = [dataset("pets", samples=6), dataset("cars", samples=6)]
+    run = write_run(
+        tmp_path / "one",
+        sets,
+        random_says(),
+        seeds=(0, 1, 2),
+        done=lambda cell, i: (
+            "" if (cell.dataset, cell.method, cell.seed) == ("cars", "tpt", 1) and i > 2 else "ok"
+        ),
+    )
+    more = write_run(tmp_path / "two", [dataset("pets", samples=6, methods=ONE)], says, seeds=(3,))
+    with load_runs([run]) as loaded:
+        (condition,) = loaded.conditions
+    assert condition.seeds == (0, 2)
+    assert condition.lacking == (("cars", Variant("tpt"), 1),)
+    assert all(number.value is not None for number in accuracies(condition).values())
+    assert len(condition.finished("pets", Variant("d-tpt", 1e5))) == 2
+    (unfinished,) = [text for text in loaded.notes if "cars, tpt, seed 1" in text]
+    assert "3 of 6" in unfinished
+    (left_out,) = [text for text in loaded.notes if "seeds 0, 2" in text]
+    assert "seed 1 " in left_out
+    with load_runs([run, more]) as loaded:  # under seed 3 only one method was planned
+        (condition,) = loaded.conditions
+    assert condition.seeds == (0, 2)
+    assert {seed for _, _, seed in condition.lacking} == {1, 3}
+    assert len(condition.lacking) == 1 + 9
+
+
+def test_a_comparison_says_what_it_left_out(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path,
+        [dataset(samples=6, methods=FIVE[:2])],
+        random_says(),
+        seeds=(0, 1),
+        done=lambda cell, i: "" if (cell.method, cell.seed, i) == ("tpt", 1, 5) else "ok",
+    )
+    found = compare(run, resamples=50)
+    assert {row["n"] for row in found.rows} == {6}
+    assert any("seed 1" in text for text in found.notes)
+    assert found.document()["notes"] == list(found.notes)
 
 
 def test_failed_images_are_counted_and_marked(tmp_path: Path) -> None:

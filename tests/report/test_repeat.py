@@ -59,7 +59,7 @@ def test_a_lambda_that_was_given_is_in_the_command(tmp_path) -> None:
 def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
     source = spec_of(
         tmp_path,
-        [dataset(whole=100)],
+        [dataset(whole=100).model_copy(update={"cluster_level": 2})],
         tuning={**TUNING, "weight_decay": 0.5, "entropy": "mean-of"},
         template="art of a {}.",
         session={"data_root": "/my data", "environment": {}},
@@ -71,6 +71,7 @@ def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
         ("--template", "art of a {}."),
         ("--data-root", "/my data"),
         ("--output", str(tmp_path)),
+        ("--cluster-level", "2"),
     ):
         assert words[words.index(flag) + 1] == value
     assert "--partial" in words

@@ -16,6 +16,7 @@ from dtpt.report.facts import MEAN, PAPER, Resampling, compare_conditions, mean_
 from dtpt.report.paper.numbers import PaperDifference, PaperNumber, paper_images
 from dtpt.report.tables import (
     difference_tables,
+    headline_table,
     mean_table,
     pooled_table,
     prompt_table,
@@ -44,30 +45,38 @@ def bold(table) -> list[tuple[str, str]]:
     ]
 
 
-def test_what_is_significantly_best_is_bold_in_every_format(tmp_path: Path) -> None:
-    accuracy = {"zero-shot": 0.5, "tpt": 0.95, "c-tpt": 0.7, "o-tpt": 0.7, "d-tpt": 0.3}
+def test_what_is_significantly_better_is_bold_in_every_format(tmp_path: Path) -> None:
+    accuracy = {"zero-shot": 0.5, "tpt": 0.7, "c-tpt": 0.95, "o-tpt": 0.7, "d-tpt": 0.3}
     run = write_run(
         tmp_path,
         [dataset(samples=200)],
         lambda c, i: ((i * 7) % 200 < 200 * accuracy[c.method], 1.0),
     )
     (condition,) = load_runs([run]).conditions
-    table = mean_table(means_of(condition), key="t")
-    assert {("tpt", "accuracy"), ("tpt", "ece")} <= set(bold(table))
-    assert "| TPT | **95.00** | **5.00**" in markdown(table)
+    ((facts,),) = compare_conditions([condition], FEW)
+    table = headline_table(facts, key="t")
+    assert {("c-tpt", "accuracy"), ("c-tpt", "absolute_gap")} <= set(bold(table))
+    assert {method for method, _ in bold(table)} == {"c-tpt"}
+    assert "| **95.00**" in markdown(table)
     assert r"\textbf{95.00}" in latex(table)
     assert any(note.startswith("Bold:") for note in table.notes)
+    assert bold(mean_table(means_of(condition), key="t")) == []
 
 
 def test_no_significant_difference_is_a_note(tmp_path: Path) -> None:
     run = write_run(tmp_path, [dataset(samples=6)], random_says())
     (condition,) = load_runs([run]).conditions
-    table = mean_table(means_of(condition), key="t")
-    assert bold(table) == []
-    assert any("significantly" in note for note in table.notes)
     (facts,) = compare_conditions([condition], FEW)[0]
     assert not facts.is_decided
-    assert any("significantly" in note for note in pooled_table(facts, key="t").notes)
+    assert any("significantly" in note for note in headline_table(facts, key="t").notes)
+
+
+def test_the_headline_names_the_worst_data_set(families) -> None:
+    facts = families[0]
+    table = headline_table(facts, key="t")
+    assert table.columns[-1].record["metric"] == "absolute_gap"
+    for variant, row in zip(facts.variants, table.rows, strict=True):
+        assert row.cells[-1].record["dataset"] == facts.worst[variant.label]["absolute_gap"][0]
 
 
 def test_tables_of_differences_have_signs_and_intervals(families) -> None:
@@ -223,7 +232,7 @@ def test_records_have_one_line_per_number_in_printed_units(tmp_path: Path) -> No
 NEW_METRIC = """
 import sys
 from dtpt.metrics import METRICS, Metric
-roles = ("paper", "pooled", "compared", "summary")
+roles = ("paper", "headline", "pooled", "compared", "summary")
 METRICS["sure"] = Metric(
     "sure", "Sure", "Mean.", roles=roles, per_sample=lambda p, _: (p.confidence > 0.5).astype(float)
 )
@@ -248,9 +257,10 @@ def test_a_metric_of_the_metric_table_is_in_every_table_and_file(tmp_path: Path)
     lines = csv.DictReader((tmp_path / "out" / "tables.csv").open(encoding="utf-8"))
     tables = {line["table"] for line in lines if line["metric"] == "sure"}
     assert tables == {
-        "pooled-1",
-        "pooled-1-against-zero-shot",
-        "pooled-1-against-tpt",
+        "family-1",
+        "family-1-against-zero-shot",
+        "family-1-against-tpt",
+        "family-1-pooled",
         "fine-grained",
         "fine-grained-sure",
     }

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from dtpt.errors import DtptError, OptionError, ReportError, short_repr
 from dtpt.files import AnyPath, as_path, printable
 from dtpt.methods import method_cost, resolve_method
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import SUMMARY, FamilyFacts, Resampling, compare_conditions
+from dtpt.report.facts import SUMMARY, Average, FamilyFacts, Resampling, compare_conditions
 from dtpt.report.load import Condition, Source, Variant, load_runs
-from dtpt.report.tables import choice_table, difference_tables, pooled_table
+from dtpt.report.tables import choice_table, difference_tables, headline_table, pooled_table
 from dtpt.report.words import Paragraph, verdict_paragraphs
 from dtpt.runs.reading import Run
 from dtpt.tables import Table
@@ -23,6 +23,7 @@ class Comparisons:
 
     resampling: Resampling
     conditions: tuple[tuple[Condition, tuple[FamilyFacts, ...]], ...]
+    notes: tuple[str, ...] = ()  # what was left out and why, and other things to know
 
     @property
     def verdicts(self) -> tuple[str, ...]:
@@ -50,16 +51,18 @@ class Comparisons:
             }
             for condition, families in self.conditions
         ]
-        chosen = {name: getattr(self.resampling, name) for name in ("level", "resamples", "seed")}
-        return {**chosen, "conditions": conditions}
+        names = ("level", "resamples", "seed", "average")
+        chosen = {name: getattr(self.resampling, name) for name in names}
+        return {**chosen, "conditions": conditions, "notes": list(self.notes)}
 
     def sections(self) -> Iterator[tuple[str, tuple[Paragraph, ...], list[Table]]]:
         """Yield title, verdicts and tables of every condition."""
         for condition, families in self.conditions:
             tables = []
             for facts in families:
-                tables.append(pooled_table(facts, key="pooled"))
-                tables += difference_tables(facts, prefix="pooled")
+                tables.append(headline_table(facts, key="headline"))
+                tables += difference_tables(facts, prefix="headline")
+                tables += [pooled_table(facts, key="pooled")] if facts.pooled else []
             yield condition.title, verdict_paragraphs(condition, families), tables
 
 
@@ -69,16 +72,18 @@ def compare(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    average: Average = "datasets",
 ) -> Comparisons:
-    """Compare the methods of runs, paired by image and pooled over data sets.
+    """Compare the methods of runs, paired by image, by the mean over data sets.
 
     Args:
         runs: runs, or folders that `evaluate` or `dtpt eval` wrote.
         against: methods that all others are compared with; by default zero-shot and TPT as far as
             they were run, else the first method.
         level: probability that all confidence intervals hold.
-        resamples: bootstrap draws of the images.
+        resamples: bootstrap draws of clusters of images.
         seed: of the drawing.
+        average: `datasets` (every set counts alike) or `images` (pooled over all of them).
 
     Returns:
         `verdicts` (sentences), `rows` (a dictionary for each pair and metric: the difference, first
@@ -99,12 +104,18 @@ def compare(
     is_list = isinstance(against, list | tuple)
     if not is_list or not all(isinstance(name, str) for name in against):
         raise OptionError(f"against must be a list of methods, got {short_repr(against)}.")
+    if average not in get_args(Average):
+        raise OptionError(f"average must be datasets or images, got {short_repr(average)}.")
     paths = [run.path if isinstance(run, Run) else as_path(run, "run") for run in runs]
-    resampling = Resampling(level=level, resamples=resamples, seed=seed, against=tuple(against))
+    resampling = Resampling(
+        level=level, resamples=resamples, seed=seed, against=tuple(against), average=average
+    )
     with load_runs(paths) as loaded:
         conditions = with_derived_rows(loaded).conditions
     families = compare_conditions(conditions, resampling)
-    return Comparisons(resampling, tuple(zip(conditions, families, strict=True)))
+    return Comparisons(
+        resampling, tuple(zip(conditions, families, strict=True)), notes=loaded.notes
+    )
 
 
 def method_choices(run: Path) -> tuple[dict[str, Any], list[Table]]:
@@ -116,7 +127,8 @@ def method_choices(run: Path) -> tuple[dict[str, Any], list[Table]]:
         for facts in compare_conditions([condition])[0]:
             rows = method_rows(condition, facts)
             methods += rows
-            tables.append(choice_table(f"{facts.title}, {condition.title}", rows))
+            names = " and ".join(base.title for base in facts.against)
+            tables.append(choice_table(f"{facts.title}, {condition.title}", rows, than=names))
     if not tables:
         raise ReportError(
             f"{printable(run)} has no two methods with all images of the same data sets: there is "
@@ -128,8 +140,8 @@ def method_choices(run: Path) -> tuple[dict[str, Any], list[Table]]:
 def method_rows(condition: Condition, facts: FamilyFacts) -> list[dict[str, Any]]:
     """Return what each method of a family gives and costs, as plain data.
 
-    `best` names the metrics in which it is significantly better than every other method; passes
-    are per image, None for a method that is not known here.
+    `best` names the metrics in which it is significantly better than the methods that all are
+    compared with; passes are per image, None for a method that is not known here.
     """
     counts = [entry.views.get("count") for entry in condition.datasets.values()]
     views = max((count for count in counts if isinstance(count, int)), default=64)

@@ -10,9 +10,8 @@ from typing import Any
 
 from dtpt.analysis import Analysis, load_analysis
 from dtpt.data import family_title
-from dtpt.errors import ReportError, os_error
+from dtpt.errors import ReportError, flag, os_error
 from dtpt.files import printable, write_atomically
-from dtpt.options import flag
 from dtpt.report.coverage import CoverageReport, coverage_report
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import (
@@ -35,6 +34,7 @@ from dtpt.report.mistakes import Mistake, mistakes_title, worst_mistakes
 from dtpt.report.record import Record
 from dtpt.report.tables import (
     difference_tables,
+    headline_table,
     mean_table,
     pooled_table,
     prompt_table,
@@ -55,8 +55,9 @@ class ConditionReport:
     condition: Condition
     paragraphs: tuple[Paragraph, ...]  # the verdicts, by family
     reliability: Figures  # of all images of each family
-    pooled: Tables
+    headline: Tables  # of each family: the mean over its data sets
     differences: Tables
+    pooled: Tables  # the same over all images
     means: Tables
     sets: tuple[tuple[str, Tables], ...]  # (family, one table per metric)
     figures: Figures
@@ -98,11 +99,11 @@ class Report:
 
     @property
     def tables(self) -> Tables:
-        """All tables of numbers: pooled, differences, means, then per data set."""
-        pooled = [table for part in self.parts for table in (*part.pooled, *part.differences)]
+        """All tables of numbers: headline, differences, pooled, means, then per data set."""
+        first = [table for p in self.parts for table in (*p.headline, *p.differences, *p.pooled)]
         means = [table for part in self.parts for table in part.means]
         sets = [table for part in self.parts for _, group in part.sets for table in group]
-        return (*pooled, *means, *self.prompt_tables, *sets)
+        return (*first, *means, *self.prompt_tables, *sets)
 
     @property
     def headed(self) -> Iterator[tuple[str, ConditionReport]]:
@@ -257,7 +258,7 @@ def _part(
     data_root: Path | None,
 ) -> ConditionReport:
     condition = means[0].condition
-    keys = {f"{prefix}pooled-{n}": facts for n, facts in enumerate(families, start=1)}
+    keys = {f"{prefix}family-{n}": facts for n, facts in enumerate(families, start=1)}
     tables = tuple(mean_table(family, key=f"{prefix}{family.family}") for family in means)
     figures = [figure for family in means for figure in pareto_overview(family, prefix=prefix)]
     figures += dataset_figures(condition, prefix=prefix)
@@ -268,7 +269,8 @@ def _part(
         condition=condition,
         paragraphs=verdict_paragraphs(condition, families),
         reliability=titled(pooled),
-        pooled=tuple(pooled_table(facts, key=key) for key, facts in keys.items()),
+        headline=tuple(headline_table(facts, key=key) for key, facts in keys.items()),
+        pooled=tuple(pooled_table(f, key=f"{key}-pooled") for key, f in keys.items() if f.pooled),
         differences=tuple(t for key, f in keys.items() for t in difference_tables(f, prefix=key)),
         means=tables,
         sets=tuple(

@@ -1,14 +1,19 @@
-"""The facts of a report: numbers, intervals, decisions and winners, computed once.
+"""The facts of a report: numbers, intervals, decisions, computed once.
 
 Tables, verdicts, terminal, page and files render these facts and compute nothing. All values are
-fractions. Two views of the same rows: `FamilyFacts` pools all images of a family's data sets and
-compares the methods; `MeanFacts` has the mean over data sets and each set, as the paper's tables.
+fractions. `FamilyFacts` compares the methods of a family: by the mean over its data sets, with the
+numbers pooled over all images second. `MeanFacts` has the paper's metrics, as in its tables.
+
+A report makes one kind of claim: a method differs from one that it is compared with (`against`), in
+a metric of `COMPARED`. All of these, and whether the untuned model is over- or underconfident, are
+one family of tests: with probability `level` none of them is wrong. Bold, verdict and tables state
+these decisions and no others.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +25,7 @@ from dtpt.metrics import (
     Comparison,
     Conventions,
     PooledPredictions,
+    Predictions,
     draw_metrics,
     metrics_with,
     pool,
@@ -27,21 +33,23 @@ from dtpt.metrics import (
 from dtpt.metrics.comparison import (
     Drawn,
     Draws,
-    any_significant,
-    best,
     compare_drawn,
     corrected_level,
     mean_over_sets,
 )
+from dtpt.metrics.resampling import Interval
 from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference, beside_paper
 
 PAPER = tuple(metric.key for metric in metrics_with("paper"))
+HEADLINE = tuple(metric.key for metric in metrics_with("headline"))
 POOLED = tuple(metric.key for metric in metrics_with("pooled"))
 COMPARED = tuple(metric.key for metric in metrics_with("compared"))
 SUMMARY = tuple(metric.key for metric in metrics_with("summary"))
 AGAINST = ("zero-shot", "tpt")
 """What every method is compared with, where it was run."""
+Average = Literal["datasets", "images"]
+"""`datasets`: the mean over data sets (macro); `images`: pooled over the images of all sets."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Resampling:
     resamples: int = 1000
     seed: int = 0
     against: tuple[str, ...] = ()  # labels; when empty `AGAINST`, else the first method
+    average: Average = "datasets"
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Number:
     high: float | None = None
     spread: float | None = None  # standard deviation over seeds of the mean over sets
     spread_within: float | None = None  # mean over sets of the standard deviation over seeds
-    significant: bool = False  # better than every other row; of a difference: other than 0
+    significant: bool = False  # better than all of `against`; of a difference: other than 0
     floor: float | None = None  # noise floor of an ECE
     missing: str = ""  # why there is no value
     note: str = ""
@@ -70,19 +79,24 @@ class Number:
 
 @dataclass(frozen=True)
 class FamilyFacts:
-    """The methods of one family on the same images, pooled over its data sets."""
+    """The methods of one family on the same images of its data sets."""
 
     family: str
     title: str
-    size: str  # 120 of 1,692 images
+    size: str  # 5,112 images of 852 drawings
     sets: tuple[str, ...]
     images: int
+    clusters: int
     seeds: int
-    level: float  # probability that all intervals of `comparisons` hold
+    average: Average
+    level: float  # probability that all decisions about this family hold
     variants: tuple[Variant, ...]  # those with all images of all sets
     against: tuple[Variant, ...]
     values: dict[str, dict[str, Number]]  # by label and metric; intervals are not corrected
+    pooled: dict[str, dict[str, Number]]  # over all images, where `values` are not and may differ
+    worst: dict[str, dict[str, tuple[str, float]]]  # data set and value, by label and metric
     comparisons: tuple[Comparison, ...]  # with those in `against`, first minus second
+    direction: str = ""  # `over` or `under`: the untuned model is significantly so
 
     def value(self, variant: Variant, metric: str) -> float:
         return self.values[variant.label][metric].value or 0.0
@@ -92,9 +106,9 @@ class FamilyFacts:
         wanted = (first.label, second.label, metric)
         return next((c for c in self.comparisons if (c.first, c.second, c.metric) == wanted), None)
 
-    def best(self, metric: str) -> Variant | None:
-        """Return the variant that is significantly better than every other one, if any."""
-        return next((v for v in self.variants if self.values[v.label][metric].significant), None)
+    def best(self, metric: str) -> tuple[Variant, ...]:
+        """Return the variants that are significantly better than all in `against`."""
+        return tuple(v for v in self.variants if self.values[v.label][metric].significant)
 
     @property
     def is_decided(self) -> bool:
@@ -107,17 +121,29 @@ class FamilyFacts:
         return tuple(v for v in self.variants if v.derived or v.method not in chosen)
 
     def document(self) -> dict[str, Any]:
-        names = ("value", "low", "high", "significant", "floor")
         return {
             "family": self.title,
             "sets": list(self.sets),
             "images": self.images,
-            "values": {
-                label: {m: {n: getattr(number, n) for n in names} for m, number in numbers.items()}
-                for label, numbers in self.values.items()
+            "clusters": self.clusters,
+            "average": self.average,
+            "values": _plain(self.values),
+            "pooled": _plain(self.pooled),
+            "worst": {
+                label: {m: {"dataset": name, "value": v} for m, (name, v) in worst.items()}
+                for label, worst in self.worst.items()
             },
+            "direction": self.direction,
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
         }
+
+
+def _plain(values: Mapping[str, Mapping[str, Number]]) -> dict[str, Any]:
+    names = ("value", "low", "high", "significant", "floor")
+    return {
+        label: {m: {n: getattr(number, n) for n in names} for m, number in numbers.items()}
+        for label, numbers in values.items()
+    }
 
 
 def compare_conditions(
@@ -125,22 +151,22 @@ def compare_conditions(
 ) -> list[tuple[FamilyFacts, ...]]:
     """Compare the methods of every family of several conditions; the level is that of all."""
     chosen = resampling or Resampling()
-    pooled = [
-        {f: methods for f in c.families if _is_comparable(methods := pooled_methods(c, f))}
+    compared_methods = [
+        {f: methods for f in c.families if _is_comparable(methods := family_methods(c, f))}
         for c in conditions
     ]
-    own = replace(chosen, level=corrected_level(chosen.level, sum(map(len, pooled))))
+    own = replace(chosen, level=corrected_level(chosen.level, sum(map(len, compared_methods))))
     compared = [
         tuple(
-            compare_pooled(
+            compare_methods(
                 methods,
                 family,
                 resampling=own,
-                size=c.size_text(c.sets_of(family), answered=len(next(iter(methods.values())))),
+                size=c.size_text(c.sets_of(family), answered=len(_joint(methods))),
             )
             for family, methods in families.items()
         )
-        for c, families in zip(conditions, pooled, strict=True)
+        for c, families in zip(conditions, compared_methods, strict=True)
     ]
     labels = dict.fromkeys(v.label for families in compared for f in families for v in f.variants)
     for name in chosen.against:
@@ -151,38 +177,43 @@ def compare_conditions(
     return compared
 
 
-def pooled_methods(condition: Condition, family: str) -> dict[Variant, PooledPredictions]:
+Methods = Mapping[Variant, Mapping[str, Sequence[Predictions]]]
+"""The predictions of methods on the same images, by data set and seed."""
+
+
+def family_methods(condition: Condition, family: str) -> Methods:
     """Return the predictions of every method that answered all images of a family."""
     sets = condition.sets_of(family)
-    pooled = {}
+    methods = {}
     for variant in condition.variants(sets):
         cells = {name: condition.finished(name, variant) for name in sets}
         if all(cells.values()):
-            pooled[variant] = pool({n: [cell.predictions for cell in c] for n, c in cells.items()})
-    sizes = [method.sets for method in pooled.values()]
+            methods[variant] = {n: [cell.predictions for cell in c] for n, c in cells.items()}
+    sizes = {variant: [len(seeds[0]) for seeds in m.values()] for variant, m in methods.items()}
     # where images failed for some methods only, those methods are not paired with the others
-    return {v: p for v, p in pooled.items() if p.sets == max(sizes, key=sizes.count)}
+    usual = max(sizes.values(), key=list(sizes.values()).count, default=[])
+    return {variant: m for variant, m in methods.items() if sizes[variant] == usual}
 
 
-def _is_comparable(pooled: Mapping[Variant, PooledPredictions]) -> bool:
-    return len(pooled) > 1 and all(len(method) > len(method.sets) for method in pooled.values())
+def _joint(methods: Methods) -> PooledPredictions:
+    """Return the predictions of the first method on all sets."""
+    return pool(next(iter(methods.values())))
 
 
-def compare_pooled(
-    pooled: Mapping[Variant, PooledPredictions],
-    family: str,
-    *,
-    resampling: Resampling,
-    size: str = "",
+def _is_comparable(methods: Methods) -> bool:
+    return len(methods) > 1 and min(_joint(methods).clusters) > 1
+
+
+def compare_methods(
+    methods: Methods, family: str, *, resampling: Resampling, size: str = ""
 ) -> FamilyFacts:
     """Compare methods on the same images; the level is that of this family alone."""
-    drawn = draw_metrics(
-        {variant.label: one for variant, one in pooled.items()},
-        generator=np.random.default_rng([resampling.seed, *family.encode()]),
-        metrics=tuple(dict.fromkeys((*COMPARED, *POOLED))),
-        resamples=resampling.resamples,
-    )
-    first, labels = next(iter(pooled.values())), {variant.label: variant for variant in pooled}
+    labels, first = {variant.label: variant for variant in methods}, _joint(methods)
+    by_set = {name: _draw(methods, (name,), resampling=resampling) for name, _ in first.sets}
+    macro = _mean_draws(list(by_set.values()))
+    several = len(by_set) > 1
+    pooled = _draw(methods, tuple(by_set), resampling=resampling) if several else macro
+    drawn = macro if resampling.average == "datasets" else pooled
     wanted = resampling.against or [n for n in AGAINST if n in labels] or [next(iter(labels))]
     against = tuple(labels[name] for name in wanted if name in labels)
     # two bases are compared once, the later one first
@@ -192,37 +223,96 @@ def compare_pooled(
         for label, variant in labels.items()
         if variant not in against[: index + 1]
     ]
+    untuned = drawn.get("zero-shot", {}).get("signed_gap")
+    comparisons = compare_drawn(
+        drawn, pairs, metrics=COMPARED, level=resampling.level, further=untuned is not None
+    )
+    each = comparisons[0].level if comparisons else resampling.level
+    floors = {v.label: _floor(m.values()) for v, m in methods.items()}
+    over_images = {v.label: _floor([pool(m).seeds]) for v, m in methods.items()}
     return FamilyFacts(
         family=family,
         title=family_title(family),
         size=size or f"{len(first):,} images",
-        sets=tuple(name for name, _ in first.sets),
+        sets=tuple(by_set),
         images=len(first),
+        clusters=sum(first.clusters),
         seeds=len(first.seeds),
+        average=resampling.average,
         level=resampling.level,
-        variants=tuple(pooled),
+        variants=tuple(methods),
         against=against,
-        values=_pooled_numbers(drawn, pooled),
-        comparisons=compare_drawn(drawn, pairs, metrics=COMPARED, level=resampling.level),
+        values=_numbers(drawn, floors if drawn is macro else over_images, comparisons=comparisons),
+        pooled=_numbers(pooled, over_images) if several and drawn is macro else {},
+        worst=_worst(by_set) if several else {},
+        comparisons=comparisons,
+        direction=_direction(untuned, each) if untuned else "",
     )
 
 
-def _pooled_numbers(
-    drawn: Mapping[str, Mapping[str, Drawn]], pooled: Mapping[Variant, PooledPredictions]
+def _draw(methods: Methods, sets: tuple[str, ...], *, resampling: Resampling) -> Draws:
+    """Draw the metrics of all methods on some data sets, pooled over their images."""
+    return draw_metrics(
+        {v.label: pool({name: m[name] for name in sets}) for v, m in methods.items()},
+        generator=np.random.default_rng([resampling.seed, *"/".join(sets).encode()]),
+        metrics=tuple(dict.fromkeys((*HEADLINE, *COMPARED, *POOLED))),
+        resamples=resampling.resamples,
+    )
+
+
+def _mean_draws(sets: Sequence[Draws]) -> Draws:
+    return {
+        label: {m: mean_over_sets([drawn[label][m] for drawn in sets]) for m in numbers}
+        for label, numbers in sets[0].items()
+        if all(label in drawn for drawn in sets)
+    }
+
+
+def _direction(gap: Drawn, level: float) -> str:
+    interval = gap.interval(level)
+    return "over" if interval.low > 0 else "under" if interval.high < 0 else ""
+
+
+def _worst(sets: Mapping[str, Draws]) -> dict[str, dict[str, tuple[str, float]]]:
+    """Return for every method and metric with a direction the data set with the worst value."""
+    worst: dict[str, dict[str, tuple[str, float]]] = {}
+    for label, numbers in next(iter(sets.values())).items():
+        worst[label] = {}
+        for metric in numbers:
+            values = {name: drawn[label][metric].estimate for name, drawn in sets.items()}
+            upward = METRICS[metric].higher_is_better
+            if upward is not None:
+                name = (min if upward else max)(values, key=values.__getitem__)
+                worst[label][metric] = (name, values[name])
+    return worst
+
+
+def _floor(sets: Iterable[Sequence[Predictions]]) -> float:
+    """Return the noise floor of the ECE, as a mean over data sets and seeds."""
+    floor = METRICS["floor"]
+    return float(np.mean([[floor.value(p, Conventions()) for p in seeds] for seeds in sets]))
+
+
+def _numbers(
+    drawn: Draws, floors: Mapping[str, float], *, comparisons: Sequence[Comparison] = ()
 ) -> dict[str, dict[str, Number]]:
-    winners = {metric: best(drawn, metric) for metric in next(iter(drawn.values()))}
+    """Write draws as numbers; significant are those that beat all they were compared with."""
+    bases = {one.second for one in comparisons}
+    outcomes: dict[tuple[str, str], set[bool]] = {}
+    for one in comparisons:
+        is_better = one.better == one.first and one.first not in bases
+        outcomes.setdefault((one.first, one.metric), set()).add(is_better)
     numbers: dict[str, dict[str, Number]] = {}
-    for variant, predictions in pooled.items():
-        floors = [METRICS["floor"].value(seed, Conventions()) for seed in predictions.seeds]
-        numbers[variant.label] = {}
-        for metric, value in drawn[variant.label].items():
+    for label, metrics in drawn.items():
+        numbers[label] = {}
+        for metric, value in metrics.items():
             low, high = _interval_within(value, METRICS[metric].range)
-            numbers[variant.label][metric] = Number(
+            numbers[label][metric] = Number(
                 value.estimate,
                 low=low,
                 high=high,
-                significant=winners[metric] == variant.label,
-                floor=sum(floors) / len(floors) if metric == "ece" else None,
+                significant=outcomes.get((label, metric)) == {True},
+                floor=floors.get(label) if metric in ("ece", "ece_above_floor") else None,
             )
     return numbers
 
@@ -253,59 +343,55 @@ class MeanFacts:
     sets: tuple[str, ...]
     variants: tuple[Variant, ...]
     numbers: dict[tuple[Variant, str, str], Number]  # by variant, metric and set (or `MEAN`)
-    undecided: frozenset[tuple[str, str]]  # (metric, set) without any significant difference
 
 
 def mean_facts(
     condition: Condition, family: str, *, resampling: Resampling, intervals: bool = False
 ) -> MeanFacts:
-    """Compute means over sets and seeds with both readings of ±, winners and undecided columns.
+    """Compute means over sets and seeds with both readings of ±.
 
     A mean over sets exists only when every one of its cells is finished under every seed.
     """
     sets = condition.sets_of(family)
     variants = condition.variants(sets)
-    draws = {name: _set_draws(condition, name, resampling=resampling) for name in sets}
-    groups = {name: (name,) for name in sets} if len(sets) > 1 else {}
-    numbers: dict[tuple[Variant, str, str], Number] = {}
-    undecided = set()
-    for column, group in {**groups, MEAN: sets}.items():
-        drawn = _mean_draws([draws[name] for name in group])
-        for metric in PAPER:
-            winner = best(drawn, metric)
-            undecided |= set() if any_significant(drawn, metric) else {(metric, column)}
-            for variant in variants:
-                number = _mean_number(condition, group, variant=variant, metric=metric)
-                if intervals and number.value is not None:
-                    end = drawn[variant.label][metric].quantile_interval()
-                    number = replace(number, low=end.low, high=end.high)
-                is_best = winner == variant.label
-                numbers[variant, metric, column] = replace(number, significant=is_best)
-    return MeanFacts(condition, family, sets, variants, numbers, frozenset(undecided))
+    groups = {**({name: (name,) for name in sets} if len(sets) > 1 else {}), MEAN: sets}
+    numbers = {
+        (variant, metric, column): _mean_number(condition, group, variant=variant, metric=metric)
+        for column, group in groups.items()
+        for variant in variants
+        for metric in PAPER
+    }
+    if intervals:
+        for variant in variants:
+            found = _intervals(condition, variant, groups=groups, resampling=resampling)
+            for column, ends in found.items():
+                for metric, end in ends.items():
+                    key = variant, metric, column
+                    numbers[key] = replace(numbers[key], low=end.low, high=end.high)
+    return MeanFacts(condition, family, sets, variants, numbers)
 
 
-def _set_draws(condition: Condition, name: str, *, resampling: Resampling) -> Draws:
-    """Draw the metrics of all finished variants of a set; those on the same images together."""
-    groups: dict[tuple[int, ...], dict[str, PooledPredictions]] = {}
-    for variant in condition.variants([name]):
-        cells = condition.finished(name, variant)
-        if cells:
-            pooled = pool({name: [cell.predictions for cell in cells]})
-            sizes = tuple(cell.effective for cell in cells)
-            groups.setdefault(sizes, {})[variant.label] = pooled
-    draws: dict[str, dict[str, Drawn]] = {}
-    for methods in groups.values():
-        generator = np.random.default_rng([resampling.seed, *name.encode()])
-        count = resampling.resamples
-        draws |= draw_metrics(methods, generator=generator, metrics=PAPER, resamples=count)
-    return draws
-
-
-def _mean_draws(sets: Sequence[Draws]) -> Draws:
+def _intervals(
+    condition: Condition,
+    variant: Variant,
+    *,
+    groups: Mapping[str, tuple[str, ...]],
+    resampling: Resampling,
+) -> dict[str, dict[str, Interval]]:
+    """Return the bootstrap intervals of one variant by column and metric, as far as finished."""
+    draws = {}
+    for name in groups[MEAN]:
+        if cells := condition.finished(name, variant):
+            draws[name] = draw_metrics(
+                {"": pool({name: [cell.predictions for cell in cells]})},
+                generator=np.random.default_rng([resampling.seed, *name.encode()]),
+                metrics=PAPER,
+                resamples=resampling.resamples,
+            )
     return {
-        label: {m: mean_over_sets([drawn[label][m] for drawn in sets]) for m in PAPER}
-        for label in sets[0]
-        if all(label in drawn for drawn in sets)
+        column: {m: d.quantile_interval() for m, d in _mean_draws(found)[""].items()}
+        for column, group in groups.items()
+        if len(found := [draws[name] for name in group if name in draws]) == len(group)
     }
 
 

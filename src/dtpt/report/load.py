@@ -22,7 +22,7 @@ from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
 from dtpt.methods import method_label, method_title
 from dtpt.metrics import METRICS, Conventions, Predictions
-from dtpt.runs.merging import merge_columns
+from dtpt.runs.merging import merge_columns, pair_samples
 from dtpt.runs.reading import Run, session_notes
 from dtpt.runs.results import predictions_of
 from dtpt.runs.rows import Columns, column_types
@@ -31,8 +31,8 @@ from dtpt.runs.spec import Cell, DatasetSpec
 from dtpt.tuning.settings import TuningSettings
 
 COLUMNS = (
-    *("sample", "label", "prediction", "correct", "confidence", "p_label", "sum_squares"),
-    *("zero_shot_prediction", "zero_shot_confidence"),
+    *("sample", "cluster", "label", "prediction", "correct", "confidence", "p_label"),
+    *("sum_squares", "zero_shot_prediction", "zero_shot_confidence"),
 )
 DERIVED = {
     "temperature": " + temperature (leave-one-dataset-out)",
@@ -166,8 +166,9 @@ class Condition:
     context: str | None  # sha256 of a trained context
     tuning: Mapping[str, Any]
     datasets: Mapping[str, DatasetSpec]  # by name, in order of appearance
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # under which everything is finished; all, where there is none
     cells: Mapping[Key, CellRows]  # those that some run planned
+    lacking: tuple[Key, ...] = ()  # what every seed should have: unfinished, or in no run
     sources: tuple[Source, ...] = ()
     precision: str = "float32"
     fitted: LeaveOneOut = field(default_factory=LeaveOneOut)
@@ -209,11 +210,28 @@ class Condition:
         return finished if len(finished) == len(cells) else ()
 
     def size_text(self, datasets: Iterable[str], *, answered: int | None = None) -> str:
-        """Return the number of images behind a number: `120 of 1,692 images`."""
-        entries = [self.datasets[name] for name in datasets]
+        """Return the number of images behind a number: `120 of 1,692 images of 20 drawings`."""
+        names = tuple(datasets)
+        entries = [self.datasets[name] for name in names]
         count = sum(entry.samples for entry in entries) if answered is None else answered
         whole = sum(max(entry.samples, entry.whole or 0) for entry in entries)
-        return f"{count:,} images" if count == whole else f"{count:,} of {whole:,} images"
+        text = f"{count:,} images" if count == whole else f"{count:,} of {whole:,} images"
+        clusters = sum(
+            self._clusters.get(name, entry.samples)
+            for name, entry in zip(names, entries, strict=True)
+        )
+        nouns = {entry.cluster_noun for entry in entries}
+        noun = nouns.pop() if len(nouns) == 1 else "clusters"
+        return f"{text} of {clusters:,} {noun}" if clusters < count else text
+
+    @cached_property
+    def _clusters(self) -> dict[str, int]:
+        """The number of clusters of each data set with rows."""
+        found: dict[str, int] = {}
+        for (name, _, _), cell in self.cells.items():
+            if name not in found and cell.effective:
+                found[name] = len(np.unique(cell.records["cluster"].astype(str)))
+        return found
 
     def row_command(self, datasets: Iterable[str], variant: Variant) -> str:
         """Return the `dtpt eval` that computes one row of a table by itself."""
@@ -276,7 +294,8 @@ def _combine(sources: Sequence[Source]) -> Loaded:
         spec = source.spec
         key = (spec.model.fingerprint, spec.template, str(spec.context), spec.precision)
         grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(source)
-    conditions = tuple(_condition(tuple(group)) for group in grouped.values())
+    clusters = pair_samples([source.run for source in sources])
+    conditions = tuple(_condition(tuple(group), clusters) for group in grouped.values())
     if not any(cell.effective for condition in conditions for cell in condition.cells.values()):
         where = ", ".join(str(source.run.path) for source in sources)
         raise ReportError(f"No image has been evaluated yet in {where}: finish `dtpt eval`.")
@@ -302,12 +321,21 @@ def _check_datasets(sources: Sequence[Source], names: Sequence[str]) -> dict[str
     return {name: entry for name, (_, entry) in firsts.items()}
 
 
-def _condition(sources: tuple[Source, ...]) -> Condition:
+def _condition(sources: tuple[Source, ...], clusters: Mapping[str, Mapping[str, str]]) -> Condition:
     first = sources[0].spec
     parts: dict[Cell, list[Source]] = {}
     for source in sources:
         for cell in source.run.cells:
             parts.setdefault(cell, []).append(source)
+    cells = {
+        (cell.dataset, Variant(cell.method, cell.lambda_), cell.seed): _cell_rows(
+            cell, group, clusters=clusters[cell.dataset]
+        )
+        for cell, group in parts.items()
+    }
+    seeds = sorted({seed for _, _, seed in cells})
+    lacking = _lacking(cells, seeds)
+    complete = [seed for seed in seeds if all(seed != other for _, _, other in lacking)]
     return Condition(
         model=first.model.name,
         fingerprint=first.model.fingerprint,
@@ -315,36 +343,44 @@ def _condition(sources: tuple[Source, ...]) -> Condition:
         context=first.context,
         tuning=first.tuning,
         datasets=_check_datasets(sources, ("samples", "presentation", "views")),
-        seeds=tuple(sorted({seed for source in sources for seed in source.spec.seeds})),
-        cells={
-            (cell.dataset, Variant(cell.method, cell.lambda_), cell.seed): _cell_rows(cell, group)
-            for cell, group in parts.items()
-        },
+        seeds=tuple(complete or seeds),
+        cells=cells,
+        lacking=lacking,
         sources=sources,
         precision=first.precision,
     )
 
 
-def _cell_rows(cell: Cell, sources: Sequence[Source]) -> CellRows:
+def _lacking(cells: Mapping[Key, CellRows], seeds: Sequence[int]) -> tuple[Key, ...]:
+    pairs = dict.fromkeys((name, variant) for name, variant, _ in cells)
+    keys = ((*pair, seed) for pair in pairs for seed in seeds)
+    return tuple(key for key in keys if key not in cells or not cells[key].is_finished)
+
+
+def _cell_rows(cell: Cell, sources: Sequence[Source], *, clusters: Mapping[str, str]) -> CellRows:
     expected = sources[-1].spec.dataset(cell.dataset).samples
     tables = [(source.run, source.columns[cell]) for source in sources if cell in source.columns]
-    records = merge_columns(cell, tables) if tables else np.empty(0, column_types(COLUMNS))
+    records = np.empty(0, column_types(COLUMNS))
+    if tables:
+        records = merge_columns(cell, tables, clusters=clusters)
     # an image that failed in one store may have succeeded in another
     failed = min(sum(s.counts[cell][1] for s in sources), max(expected - len(records), 0))
     return CellRows(expected, failed, records)
 
 
 def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterator[str]:
-    unfinished = [
-        f"{condition.model}, {name}, {variant.label}, seed {seed}: {cell.effective:,} of "
-        f"{cell.expected:,} images are evaluated; it enters no mean."
-        for condition in conditions
-        for (name, variant, seed), cell in condition.cells.items()
-        if not cell.is_finished
-    ]
+    unfinished = [_missing_cell(c, key) for c in conditions for key in c.lacking]
     yield from unfinished[:MOST_UNFINISHED]
     if len(unfinished) > MOST_UNFINISHED:
         yield f"{len(unfinished) - MOST_UNFINISHED} further cells are unfinished and in no mean."
+    for condition in conditions:
+        left_out = {seed for _, _, seed in condition.lacking}.difference(condition.seeds)
+        if left_out:
+            used, unused = (_seeds(seeds) for seeds in (condition.seeds, sorted(left_out)))
+            yield (
+                f"{condition.model}: all results are of {used}, under which every method is "
+                f"finished on every data set; {unused} is left out."
+            )
     failed: dict[str, dict[str, str]] = {}  # reasons by data set and sample
     for failure in (failure for source in sources for failure in source.failures):
         failed.setdefault(failure.dataset, {})[failure.sample] = failure.reason
@@ -369,6 +405,19 @@ def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterat
     yield from _ambiguities("models", models)
     sets = [(set_title(name), name) for condition in conditions for name in condition.datasets]
     yield from _ambiguities("data sets", sets)
+
+
+def _missing_cell(condition: Condition, key: Key) -> str:
+    name, variant, seed = key
+    cell = condition.cells.get(key)
+    state = "it was not run"
+    if cell is not None:
+        state = f"{cell.effective:,} of {cell.expected:,} images are evaluated; it enters no mean"
+    return f"{condition.model}, {name}, {variant.label}, seed {seed}: {state}."
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _ambiguities(kind: str, titles: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from dtpt.metrics import METRICS
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
 from dtpt.report.load import LeaveOneOut, load_runs
-from dtpt.report.tables import pooled_table
+from dtpt.report.tables import headline_table
 from dtpt.report.words import Paragraph, family_paragraph
 from dtpt.runs.results import Results, results_of
 from dtpt.tables import Table
@@ -66,7 +66,7 @@ class Record(BaseModel):
     def tables(self) -> tuple[Table, ...]:
         """One table per family: methods × metrics with intervals."""
         return tuple(
-            pooled_table(facts, key=f"recorded-{index}", title=f"{facts.title}, recorded")
+            headline_table(facts, key=f"recorded-{index}", title=f"{facts.title}, recorded")
             for index, facts in enumerate(self.families, start=1)
         )
 

@@ -7,7 +7,17 @@ from typing import Any
 from dtpt.data import family_title
 from dtpt.methods import PAPER_METHODS, method_title
 from dtpt.metrics import METRICS, Metric
-from dtpt.report.facts import COMPARED, MEAN, PAPER, POOLED, SUMMARY, FamilyFacts, MeanFacts, Number
+from dtpt.report.facts import (
+    COMPARED,
+    HEADLINE,
+    MEAN,
+    PAPER,
+    POOLED,
+    SUMMARY,
+    FamilyFacts,
+    MeanFacts,
+    Number,
+)
 from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference, PaperFloor
 from dtpt.report.words import caption
@@ -32,17 +42,53 @@ Line = tuple[Variant, Sequence[Number]]
 """A row before it is written out."""
 
 
-def pooled_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
-    """Return the metrics of all images of a family together, with 95 % intervals."""
-    metrics = [metric for metric in POOLED if metric in facts.values[facts.variants[0].label]]
-    text = caption("tables", "pooled", images=_images(facts))
-    text += caption("tables", "cancelling") if len(facts.sets) > 1 else ""
-    names = " or ".join(base.title for base in facts.against)
+def headline_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
+    """Return the methods of a family, by the mean over its data sets or pooled over images."""
+    is_mean = facts.average == "datasets" and len(facts.sets) > 1
+    metrics = [m for m in HEADLINE if m in facts.values[facts.variants[0].label]]
+    text = caption("tables", "mean" if is_mean else "single-set", images=_images(facts))
+    names = " and ".join(base.title for base in facts.against)
     is_undecided = facts.comparisons and not facts.is_decided
     notes = [caption("tables", "undecided", names=names)] if is_undecided else []
     lines = [(v, [facts.values[v.label][m] for m in metrics]) for v in facts.variants]
     heads = [(METRICS[metric], "") for metric in metrics]
-    return _table(lines, heads, key=key, title=title or facts.title, text=text, notes=notes)
+    name = f"{title or facts.title}, {_scope(facts)}"
+    table = _table(lines, heads, key=key, title=name, text=text, notes=notes, better_than=names)
+    return _with_worst(table, facts) if facts.worst else table
+
+
+def _scope(facts: FamilyFacts) -> str:
+    if len(facts.sets) == 1:
+        return set_title(facts.sets[0])
+    mean = f"mean over {len(facts.sets)} data sets"
+    return mean if facts.average == "datasets" else "pooled over images"
+
+
+def _with_worst(table: Table, facts: FamilyFacts) -> Table:
+    """Add a column with the data set on which confidence is furthest from accuracy."""
+    metric = METRICS["absolute_gap"]
+    rows = []
+    for variant, row in zip(facts.variants, table.rows, strict=True):
+        name, value = facts.worst[variant.label][metric.key]
+        record = {"value": value * metric.factor, "dataset": name}
+        text = f"{number_text(value, metric)} {set_title(name)}"
+        rows.append(replace(row, cells=(*row.cells, Cell(text, value=value, record=record))))
+    column = replace(metric_column(metric, "Worst |gap|"), meaning="Largest |gap| of any data set.")
+    foot = tuple((*line, "") for line in table.foot)
+    return replace(table, rows=tuple(rows), columns=(*table.columns, column), foot=foot)
+
+
+def pooled_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
+    """Return the numbers pooled over all images of a family; nothing is decided by them."""
+    metrics = [m for m in POOLED if m in facts.values[facts.variants[0].label]]
+    lines = [(v, [facts.pooled[v.label][m] for m in metrics]) for v in facts.variants]
+    return _table(
+        lines,
+        [(METRICS[metric], "") for metric in metrics],
+        key=key,
+        title=f"{title or facts.title}, pooled over images",
+        text=caption("tables", "pooled", images=_images(facts)),
+    )
 
 
 def _images(facts: FamilyFacts) -> str:
@@ -72,7 +118,12 @@ def _difference_table(facts: FamilyFacts, base: Variant, *, key: str) -> Table:
         ]
         if differences:
             lines.append((variant, differences))
-    words = {"images": _images(facts), "base": base.title, "count": len(facts.comparisons)}
+    words = {
+        "images": _images(facts),
+        "scope": _scope(facts),
+        "base": base.title,
+        "count": len(facts.comparisons),
+    }
     return _table(
         lines,
         [(METRICS[metric], "") for metric in metrics],
@@ -104,12 +155,7 @@ def _mean_columns(
     lines = [(v, [means.numbers[v, m, c] for m, c in columns]) for v in means.variants]
     mean = "Mean" if len({column for _, column in columns}) > 1 else ""
     heads = [(METRICS[m], mean if c == MEAN else set_title(c)) for m, c in columns]
-    titles = [head or metric.title for metric, head in heads]
-    undecided = [t for t, c in zip(titles, columns, strict=True) if c in means.undecided]
     notes = _mean_notes(lines)
-    if sum(all(n.value is not None for n in numbers) for _, numbers in lines) > 1 and undecided:
-        where = "any column" if len(undecided) == len(columns) else ", ".join(undecided)
-        notes.append(f"No two rows are significantly different in {where}.")
     return _table(lines, heads, key=key, title=title, text=text, notes=notes)
 
 
@@ -160,7 +206,7 @@ def _prompt(condition: Condition) -> str:
     return "trained context" if condition.context else f"“{condition.template}”"
 
 
-def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def choice_table(title: str, rows: Sequence[Mapping[str, Any]], *, than: str) -> Table:
     passes = ("image_passes", "text_passes")
     columns = [metric_column(METRICS[metric]) for metric in SUMMARY]
     columns += [Column(name.replace("_", " ")) for name in passes]
@@ -170,7 +216,9 @@ def choice_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         cells = [Cell(text, bold=metric in row["best"]) for metric, text in texts.items()]
         cells += [Cell("?" if row[name] is None else str(row[name])) for name in passes]
         lines.append(Row(row["title"], tuple(cells)))
-    return Table(title, tuple(columns), tuple(lines), caption=caption("tables", "choices"))
+    return Table(
+        title, tuple(columns), tuple(lines), caption=caption("tables", "choices", names=than)
+    )
 
 
 def floor_table(model: str, floors: Sequence[PaperFloor]) -> Table:
@@ -195,6 +243,7 @@ def _table(
     text: str,
     notes: Sequence[str] = (),
     signed: bool = False,
+    better_than: str = "",
 ) -> Table:
     """Write facts out as a table with the legend of its marks and the noise floor below."""
     metrics = [metric for metric, _ in heads]
@@ -202,7 +251,8 @@ def _table(
         _row(variant, numbers, metrics=metrics, signed=signed) for variant, numbers in lines
     )
     foot = _floor_line([numbers for _, numbers in lines])
-    legend = _legend([c for row in rows for c in row.cells], bold=not signed, floor=bool(foot))
+    cells = [cell for row in rows for cell in row.cells]
+    legend = _legend(cells, floor=bool(foot), better_than=better_than)
     columns = tuple(metric_column(metric, head) for metric, head in heads)
     return Table(title, columns, rows, key=key, caption=text, notes=(*notes, *legend), foot=foot)
 
@@ -290,12 +340,16 @@ def _floor_line(lines: Sequence[Sequence[Number]]) -> tuple[tuple[str, ...], ...
     return ((FLOOR, *texts),) if any(texts) else ()
 
 
-def _legend(cells: Sequence[Cell], *, bold: bool = True, floor: bool = False) -> list[str]:
+def _legend(cells: Sequence[Cell], *, floor: bool = False, better_than: str = "") -> list[str]:
     used = {
         OUTSIDE: any(cell.is_outside for cell in cells),
         FAILED: any(cell.mark == FAILED for cell in cells),
         "erratum": any("erratum" in cell.reference for cell in cells),
-        "Bold": bold and any(cell.bold for cell in cells),
+        "Bold": better_than and any(cell.bold for cell in cells),
         FLOOR: floor,
     }
-    return [f"{mark}: {caption('legend', mark)}." for mark, occurs in used.items() if occurs]
+    return [
+        f"{mark}: {caption('legend', mark, names=better_than)}."
+        for mark, occurs in used.items()
+        if occurs
+    ]

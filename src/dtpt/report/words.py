@@ -5,7 +5,7 @@ report: if methods are in truth equally good, a difference is claimed in at most
 """
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dtpt.methods import PAPER_METHODS
 from dtpt.metrics import Comparison, calibration_verdict
+from dtpt.metrics.comparison import corrected_level
 from dtpt.report.derived import TEMPERED, TPT
 from dtpt.report.facts import FamilyFacts
 from dtpt.report.load import Condition, Variant, set_title
@@ -32,24 +33,46 @@ def caption(section: str, key: str, **facts: object) -> str:
     return text.replace("\n", " ").format(**facts)
 
 
+CALIBRATION = {
+    "absolute_gap": "gap",
+    "squared_ce": "squared calibration error",
+    "brier": "Brier score",
+    "nll": "NLL",
+}
+"""What decides whether a method is better calibrated; the last two count accuracy as well."""
+
+
 @dataclass(frozen=True)
 class Effect:
-    """What a variant does to another's accuracy and distance between confidence and accuracy."""
+    """How a variant differs from another."""
 
     variant: Variant
     base: Variant
-    signed_gap: float  # of the variant
-    gap: Comparison  # of the distances
-    accuracy: Comparison | None
+    differences: Mapping[str, Comparison]  # by metric
 
     @property
-    def is_closer(self) -> bool:
-        """Whether its confidence is significantly closer to accuracy than the base's."""
-        return self.gap.better == self.variant.label
+    def accuracy(self) -> Comparison | None:
+        return self.differences.get("accuracy")
 
     @property
-    def is_further(self) -> bool:
-        return self.gap.better == self.base.label
+    def better(self) -> list[str]:
+        """The metrics of calibration in which the variant is significantly better."""
+        return self._won_by(self.variant)
+
+    @property
+    def worse(self) -> list[str]:
+        return self._won_by(self.base)
+
+    def _won_by(self, winner: Variant) -> list[str]:
+        found = [self.differences[m] for m in CALIBRATION if m in self.differences]
+        return [one.metric for one in found if one.better == winner.label]
+
+    @property
+    def outcome(self) -> str:
+        """`better` or `worse` where no metric of calibration disagrees, `mixed`, or `same`."""
+        if self.better and self.worse:
+            return "mixed"
+        return "better" if self.better else "worse" if self.worse else "same"
 
 
 @dataclass(frozen=True)
@@ -66,27 +89,16 @@ class Verdict:
         return "significant" if self.facts.is_decided else "nothing significant"
 
     @property
-    def direction(self) -> str:
-        """`over` or `under` if the untuned model is significantly so, else empty."""
-        gap = self.facts.values[ZERO_SHOT.label]["signed_gap"]
-        if gap.low is None or gap.high is None:
-            return ""
-        return "over" if gap.low > 0 else "under" if gap.high < 0 else ""
-
-    @property
-    def visible(self) -> tuple[float, float] | None:
-        """Least and largest accuracy difference that would be significant."""
-        comparisons = self.facts.comparisons
-        widths = [(c.high - c.low) / 2 for c in comparisons if c.metric == "accuracy"]
-        return (min(widths), max(widths)) if widths else None
+    def detectable(self) -> tuple[float, float] | None:
+        """Least and largest difference in accuracy that would be detected with 80 % power."""
+        found = [c.detectable for c in self.facts.comparisons if c.metric == "accuracy"]
+        return (min(found), max(found)) if found else None
 
     def effect(self, variant: Variant, base: Variant = TPT) -> Effect | None:
-        """Return what a variant does to a base; None where they were not compared."""
-        gap = self.facts.difference(variant, base, metric="absolute_gap")
-        if gap is None:
-            return None
-        accuracy = self.facts.difference(variant, base, metric="accuracy")
-        return Effect(variant, base, self.facts.value(variant, "signed_gap"), gap, accuracy)
+        """Return how a variant differs from a base; None where they were not compared."""
+        wanted = (variant.label, base.label)
+        found = {c.metric: c for c in self.facts.comparisons if (c.first, c.second) == wanted}
+        return Effect(variant, base, found) if found else None
 
     @property
     def tuning(self) -> Effect | None:
@@ -141,12 +153,17 @@ def verdict_paragraphs(
 
 
 def _single_methods(condition: Condition) -> Iterator[Paragraph]:
-    """Describe the calibration of every finished cell of the first seed."""
-    for (name, variant, seed), cell in condition.cells.items():
-        if seed == condition.seeds[0] and condition.finished(name, variant):
-            size = condition.size_text([name], answered=cell.effective)
-            where = f"{set_title(name)}, {size}, {variant.title}"
-            yield Paragraph(where, (calibration_verdict(cell.predictions),))
+    """Describe the calibration of every finished cell of the first seed, all at one level."""
+    cells = {
+        (name, variant): cell
+        for (name, variant, seed), cell in condition.cells.items()
+        if seed == condition.seeds[0] and condition.finished(name, variant)
+    }
+    level = corrected_level(0.95, len(cells))
+    for (name, variant), cell in cells.items():
+        size = condition.size_text([name], answered=cell.effective)
+        where = f"{set_title(name)}, {size}, {variant.title}"
+        yield Paragraph(where, (calibration_verdict(cell.predictions, level=level),))
 
 
 def family_paragraph(facts: FamilyFacts) -> Paragraph:
@@ -173,13 +190,34 @@ def _sentences() -> Environment:
     filters: dict[str, Callable[..., str]] = {
         "count": lambda number: f"{number:,}",
         "interval": _interval,
-        "listed": lambda words: " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))),
+        "judged": _judged,
+        "listed": _listed,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "points": _points,
         "span": _span,
     }
     made.filters |= filters
     return made
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _judged(effect: Effect) -> str:
+    """Write in which metrics of calibration a variant is better or worse than its base."""
+    base = "the untuned model" if effect.base == ZERO_SHOT else effect.base.title
+    parts: list[str] = []
+    for word, metrics in (("better", effect.better), ("worse", effect.worse)):
+        names = []
+        for metric in metrics:
+            one = effect.differences[metric]
+            size = f" (by {_points(one.estimate)} {_interval(one)})"
+            names.append(CALIBRATION[metric] + (size if metric == "absolute_gap" else ""))
+        if names:
+            parts.append(f"{word} {'' if parts else f'than {base} '}in {_listed(names)}")
+    names = [name for metric, name in CALIBRATION.items() if metric in effect.differences]
+    return " and ".join(parts) or f"not significantly different from {base} in {_listed(names)}"
 
 
 def _points(fraction: float) -> str:
@@ -190,9 +228,9 @@ def _interval(difference: Comparison) -> str:
     """Write the interval of the size of a difference."""
     sign = 100 if difference.estimate > 0 else -100
     low, high = sorted((sign * difference.low, sign * difference.high))
-    return f"[{low:.1f}, {high:.1f}]"
+    return f"[{low:z.1f}, {high:z.1f}]"
 
 
 def _span(ends: tuple[float, float]) -> str:
-    least, most = f"{100 * ends[0]:.1f}", _points(ends[1])
+    least, most = f"{100 * ends[0]:z.1f}", _points(ends[1])
     return most if most.startswith(f"{least} ") else f"{least} to {most}"

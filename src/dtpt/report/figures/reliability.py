@@ -19,11 +19,12 @@ from dtpt.metrics import (
     RiskCoverageCurve,
     calibrated_band,
     ece,
+    pool,
     reliability_bins,
     risk_coverage_curve,
 )
 from dtpt.report.derived import shown_variants
-from dtpt.report.facts import MEAN, FamilyFacts, MeanFacts, pooled_methods
+from dtpt.report.facts import MEAN, FamilyFacts, MeanFacts, family_methods
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
     BAR,
@@ -251,10 +252,10 @@ def pooled_reliability(
 
     Each method is shown once, at most eight, unless `variants` are given.
     """
-    pooled = pooled_methods(condition, facts.family)
+    methods = family_methods(condition, facts.family)
     chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
     return _reliability(
-        {_short(variant.title): pooled[variant].seeds[0] for variant in chosen},
+        {_short(variant.title): pool(methods[variant]).seeds[0] for variant in chosen},
         key=key,
         where=facts.title.lower(),
         size=facts.size + (", first seed" if facts.seeds > 1 else ""),

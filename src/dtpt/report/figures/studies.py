@@ -1,7 +1,7 @@
 """One figure for each study of `dtpt analyze`, and calibration targets against what is reached.
 
 A figure of a study has one panel per family of data sets, one below the other, so that it can be
-read on a phone. Bands are 95 % confidence intervals over images.
+read on a phone. Bands are 95 % confidence intervals by cluster.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtpt.analysis import Study, StudyFamily, StudyRow
+from dtpt.analysis.bases import NAMED
 from dtpt.calibration import HeldOut, SplitCheck
 from dtpt.methods import method_title
 from dtpt.metrics import risk_coverage_curve
@@ -30,13 +31,21 @@ from dtpt.report.figures.style import (
 
 WIDTH, HEIGHT = 4.8, 3.4
 GAP = "confidence − accuracy (%)"
-BASIS_LOOKS = {
-    "own": (INK, "o"),
-    "random 0": (GREY, "s"),
-    "random 1": (GOLD, "^"),
-    "gap": (PURPLE, "D"),
-    "mean text": (ORANGE, "P"),
-}
+BASIS_LOOKS = dict(
+    zip(
+        NAMED,
+        (
+            (INK, "o"),
+            (INK, "v"),
+            (ORANGE, "P"),
+            (ORANGE, "X"),
+            (GOLD, "^"),
+            (GREY, "s"),
+            (PURPLE, "D"),
+        ),
+        strict=True,
+    )
+)
 
 
 def dial_figure(study: Study) -> Figure:
@@ -79,32 +88,46 @@ def _plane(rows: Iterable[StudyRow]) -> tuple[list[float], list[float]]:
 
 
 def basis_figure(study: Study) -> Figure:
-    """Draw D-TPT's signed gap over λ, one curve for every basis."""
-    return _panels(study, _draw_basis, labels=("λ of D-TPT", GAP))
+    """Draw D-TPT's signed gap over the signs that it wins, one curve for every basis."""
+    return _panels(study, _draw_basis, labels=("first step's signs won (%)", GAP))
 
 
 def _draw_basis(axes: Axes, family: StudyFamily) -> None:
     for name, (colour, marker) in BASIS_LOOKS.items():
         own = [row for row in family.rows if row.facts["basis"] == name]
-        own.sort(key=lambda row: float(row.facts["lambda"]))
-        x = [row.facts["lambda"] for row in own]
+        own.sort(key=lambda row: float(row.facts["signs_won"]))
+        x = [100 * row.facts["signs_won"] for row in own]
         y = [100 * row.estimates["signed_gap"].value for row in own]
-        axes.plot(x, y, color=colour, marker=marker, markersize=5, label=name)
-    axes.set_xscale("log")
+        label = name.replace(", rest", ",\nrest")  # the legend is narrow
+        axes.plot(x, y, color=colour, marker=marker, markersize=5, label=label)
+    for name, dash in (("zero-shot", ":"), ("tpt", "--")):
+        (row,) = (row for row in family.rows if row.name == name)
+        height = 100 * row.estimates["signed_gap"].value
+        axes.axhline(height, color=INK, linewidth=0.8, linestyle=dash, label=name)
+
+
+def _power_note(family: StudyFamily) -> str:
+    """Say which differences of this figure would have been found, from all comparisons."""
+    texts = []
+    for key, name in (("accuracy", "accuracy"), ("signed_gap", "gap")):
+        sizes = [c.detectable for c in family.comparisons if c.metric == key]
+        if sizes:
+            texts.append(f"{100 * float(np.median(sizes)):.1f} points of {name}")
+    return f"detectable (80 % power): {', '.join(texts)}" if texts else ""
 
 
 def _panels(
     study: Study, draw: Callable[[Axes, StudyFamily], None], *, labels: tuple[str, str]
 ) -> Figure:
     """Return one panel per family, one below the other, with one legend."""
-    figure = new_figure(WIDTH, HEIGHT * len(study.families))
+    figure = new_figure(WIDTH, HEIGHT * len(study.families), top=0.56)  # two lines of title
     column = figure.subplots(len(study.families), 1, squeeze=False)[:, 0]
-    figure.subplots_adjust(hspace=0.4)
+    figure.subplots_adjust(hspace=0.55)
     for axes, family in zip(column, study.families, strict=True):
         draw(axes, family)
-        count = sum(images for _, images in family.sets)
         axes.set(xlabel=labels[0], ylabel=labels[1])
-        axes.set_title(f"{family.family}, {count:,} images")
+        title = filter(None, (f"{family.family}, {family.size}", _power_note(family)))
+        axes.set_title("\n".join(title), loc="left", fontsize=9, color=INK)
         tidy(axes, grid="both")
     add_legend_beside(figure, column[0])
     return figure

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from dtpt.analysis.tables import analysis_tables
 from dtpt.data import family_title
+from dtpt.files import printable
 from dtpt.machine import package_version
 from dtpt.metrics import metrics_with
 from dtpt.report.compose import Report
@@ -101,7 +102,7 @@ def _unbroken(text: str) -> str:
 
 def _code(commands: Sequence[str]) -> _Ready:
     """Return commands as a block whose fence is longer than any run of backticks inside."""
-    text = "\n".join(commands)
+    text = printable("\n".join(commands), keep="\n")
     fence = max(["``", *re.findall("`+", text)], key=len) + "`"
     return _Ready(f"{fence}sh\n{text}\n{fence}")
 
@@ -127,7 +128,7 @@ def dataset_table(condition: Condition) -> Table:
             set_title(name),
             family_title(entry.family),
             f"{entry.classes:,}",
-            condition.size_text([name]).removesuffix(" images"),
+            condition.size_text([name]),
             f"{entry.views.get('count', '?')}{' with AugMix' * bool(entry.views.get('augmix'))}",
             entry.fingerprint[:12],
         )

@@ -22,6 +22,10 @@ Init = Literal["photo", "picture", "coop"]
 TOLERANCE = 3.0  # of the paper's standard deviations
 ROUNDING = 0.005  # the paper prints two decimals
 CONCENTRATIONS = (1.0, 2.0, 5.0)  # of the assumed confidences
+SET_TABLES = ("table4", "table5", "table6", "table7")
+MEAN_TABLES = ("table1", "table2")
+SEEDS = 3
+EXACT = 1e-9  # for sums of printed decimals
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,46 @@ def _cells() -> dict[tuple[str | None, ...], PaperNumber]:
         tuple(key): PaperNumber(value, std, table, content["errata"].get(f"{table} {key[-1]}", ""))
         for table, *key, value, std in content["cells"]
     }
+
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """One column of numbers by method and metric: a data set, or a mean over data sets."""
+
+    table: str
+    model: str
+    prompt: str
+    name: str  # data set, family, or `mean of TABLE`
+    numbers: dict[tuple[str, str], float]
+
+
+def paper_columns(
+    tables: Sequence[str], *, model: str = "", prompt: str = "", means: bool = False
+) -> list[PaperColumn]:
+    """Return the columns of tables, of one model or prompt if given; `means`: the last columns."""
+    return [
+        column
+        for column in _columns()
+        if column.table in tables
+        and column.name.startswith("mean of ") == means
+        and model in ("", column.model)
+        and prompt in ("", column.prompt)
+    ]
+
+
+@lru_cache(maxsize=1)
+def _columns() -> tuple[PaperColumn, ...]:
+    found: dict[tuple[str, ...], PaperColumn] = {}
+    for table, model, prompt, name, method, metric, value, _ in paper_data()["cells"]:
+        own = PaperColumn(table, model, prompt, name, numbers={})
+        found.setdefault((table, model, prompt, name), own).numbers[method, metric] = value
+    return tuple(found.values())
+
+
+def family_of(table: str) -> str:
+    """Return the family whose data sets a table has."""
+    families: dict[str, list[str]] = paper_data()["set tables"]
+    return next(name for name, tables in families.items() if table in tables)
 
 
 def backbone_of(model: str) -> str | None:

@@ -168,8 +168,14 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def duration_text(seconds: float) -> str:
-    if seconds < 5400:
-        return f"{max(1, round(seconds / 60))} minutes"
-    if seconds < 2 * 86400:
-        return f"{seconds / 3600:.1f} hours"
-    return f"{seconds / 86400:.1f} days"
+    """Round an estimated time to whole minutes, hours, days, months or years.
+
+    Example:
+        >>> duration_text(30), duration_text(5 * 3600), duration_text(20784.4 * 86400)
+        ('less than 2 minutes', 'about 5 hours', 'about 57 years')
+    """
+    units = {"years": 365 * 86400, "months": 30 * 86400, "days": 86400, "hours": 3600}
+    for unit, size in {**units, "minutes": 60}.items():
+        if seconds >= 2 * size:
+            return f"about {round(seconds / size)} {unit}"
+    return "less than 2 minutes"

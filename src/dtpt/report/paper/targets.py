@@ -135,7 +135,7 @@ def narrowed(
         names = ", ".join(dict.fromkeys(name for run in target.runs for name in run.datasets))
         raise ReportError(
             f"Nothing of {target.name} is left: it has the models {models} and the data sets "
-            f"{names}."
+            f"{names}. For others use `dtpt eval --model MODEL --dataset NAME` and `dtpt report`."
         )
     return replace(target, runs=tuple(runs))
 
