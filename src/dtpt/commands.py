@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dtpt.data.catalog import family_protocol
-from dtpt.errors import DtptError
+from dtpt.errors import DtptError, flag
 from dtpt.methods import resolve_method
-from dtpt.options import EvalOptions, ImageOptions, Options, PredictOptions, flag
+from dtpt.options import EvalOptions, ImageOptions, Options, PredictOptions
 from dtpt.runs.spec import DatasetSpec, MethodSpec, RunSpec
 from dtpt.tuning.settings import TuningSettings
 
@@ -147,6 +146,7 @@ def eval_command(
         "limit": first.limit,
         "partial": _takes_parts(datasets, sessions),
         "presentation": first.presentation,
+        "cluster_level": first.cluster_level,
         "max_failures": _allowed_failures(datasets, failures),
         "data_root": roots[-1] if roots else None,
         "output": output,
@@ -173,9 +173,8 @@ def method_words(spec: RunSpec) -> list[str]:
 
 def _expanded(words: Sequence[str], entry: DatasetSpec) -> tuple[MethodSpec, ...]:
     """Return the methods that a data set would get."""
-    protocol = family_protocol(entry.family)
     try:
-        methods = [resolve_method(word, protocol=protocol) for word in words]
+        methods = [resolve_method(word, protocol=entry.protocol) for word in words]
     except DtptError:  # a plug-in that is not installed here
         return ()
     return tuple(dict.fromkeys(MethodSpec(name=m.name, lambda_=m.lambda_) for m in methods))

@@ -93,7 +93,37 @@ def os_error(error: Exception) -> str:
 
 
 class DtptError(Exception):
-    """Base class of all errors that dtpt raises on purpose."""
+    """Base class of all errors that dtpt raises on purpose.
+
+    A message names arguments as Python takes them, in backticks: `` `activation='gelu'` ``.
+    """
+
+    def with_flags(self) -> str:
+        """Return the message with arguments as the command line takes them.
+
+        Example:
+            >>> DtptError("Pass `max_model_size=20` or `trust=True`.").with_flags()
+            'Pass --max-model-size 20 or --trust.'
+        """
+        return _ARGUMENT.sub(_as_flag, str(self))
+
+
+_ARGUMENT = re.compile(r"`([a-z_]+)=('?)([^`']*)\2`")
+
+
+def _as_flag(argument: re.Match[str]) -> str:
+    name, value = flag(argument[1]), argument[3]
+    return name if value in ("", "True") else f"{name} {value}"
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option.
+
+    Example:
+        >>> flag("lambda_"), flag("data_root")
+        ('--lambda', '--data-root')
+    """
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 class UnknownName(DtptError):

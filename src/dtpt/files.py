@@ -47,7 +47,10 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_UNPRINTABLE = re.compile("[\ud800-\udfff]")
+# Bytes that are not UTF-8; control characters, which terminals obey; marks that reorder a line.
+_UNPRINTABLE = re.compile(
+    "[\ud800-\udfff\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 
 
 class NotARegularFile(OSError):
@@ -113,22 +116,37 @@ def read_limited(path: AnyPath, most_bytes: int) -> bytes:
     return data
 
 
-def printable(path_or_text: AnyPath | bytes) -> str:
-    r"""Return a path as text that can always be printed and stored.
+def printable(path_or_text: AnyPath | bytes, *, keep: str = "") -> str:
+    r"""Return a path or a text so that it can always be printed in one line, and stored.
 
-    File names are bytes. Those that are not UTF-8 come as `\xNN`; any other text stays as it is, so
-    doing it twice does no harm.
+    Bytes of a file name that are not UTF-8 come as `\xNN`, control characters and marks that
+    reorder a line as `\uNNNN`; any other text stays as it is, so doing it twice does no harm.
+
+    Args:
+        path_or_text: The path or text.
+        keep: Control characters that stay, such as newlines in a text of several lines.
 
     Example:
-        >>> print(printable(b"caf\xe9.jpg"), printable("café.jpg"))
-        caf\xe9.jpg café.jpg
+        >>> print(printable(b"caf\xe9.jpg"), printable("café.jpg"), printable("cat\33[2J"))
+        caf\xe9.jpg café.jpg cat\u001b[2J
     """
-    return _UNPRINTABLE.sub(_escaped, os.fsdecode(path_or_text))
+
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])  # Python decodes the byte 0xNN of a name, if not UTF-8, as U+DCNN
+        if match[0] in keep:
+            return match[0]
+        return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+    return _UNPRINTABLE.sub(escape, os.fsdecode(path_or_text))
 
 
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])  # Python decodes the byte 0xNN of a file name, if not UTF-8, as U+DCNN
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be stored as UTF-8: it has no bytes of another encoding."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require_regular(status: os.stat_result, path: AnyPath) -> None:
@@ -181,6 +199,31 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def parse_json(data: bytes, *, most_values: int = 1_000_000) -> Any:
+    """Parse JSON that somebody else wrote, in bounded memory (about 100 bytes for each value).
+
+    Raises:
+        ValueError: It is not JSON (nor are NaN and Infinity), is nested too deep, or has too many
+            values.
+
+    Example:
+        >>> parse_json(b'{"id": Infinity}')
+        Traceback (most recent call last):
+        ValueError: Infinity is not a number
+    """
+    values = sum(data.count(mark) for mark in (b",", b"[", b"{"))  # before anything is allocated
+    if values > most_values:
+        raise ValueError(f"{values:,} values, of which {most_values:,} are allowed")
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def canonical_json(content: Any) -> str:

@@ -6,12 +6,16 @@ take their options from these classes. No torch.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from dtpt.clip.config import MAX_MODEL_SIZE
 from dtpt.errors import OptionError, explain
 from dtpt.tuning.settings import TuningSettings
+
+if TYPE_CHECKING:
+    from dtpt.clip.model import Clip
 
 LARGEST_SEED = 2**63 - 1  # SQLite's integers
 
@@ -42,6 +46,12 @@ def _as_list(value: object) -> object:
 Listed = BeforeValidator(split_list)
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Lambda = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Parameters of commands without an options class; cyclopts validates them with pydantic too.
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Bins = Annotated[int, Field(ge=1, le=10_000)]
+Resamples = Annotated[int, Field(ge=1, le=100_000)]
+Splits = Annotated[int, Field(ge=1, le=100_000)]
+ModelSize = Annotated[float, Field(gt=0, le=1 << 20)]  # GiB
 # Fields that several classes have, with different defaults.
 Datasets = Annotated[
     tuple[str, ...],
@@ -100,6 +110,22 @@ class LoadOptions(Options):
         default="float32",
         description="In which the towers compute; half precision is for accelerators.",
     )
+    max_model_size: ModelSize = Field(
+        default=MAX_MODEL_SIZE,
+        description="GiB of weights (in float32) that a checkpoint may declare.",
+    )
+
+    def load(self) -> "Clip":
+        """Load the model."""
+        from dtpt.clip.loading import load_model
+
+        return load_model(
+            self.model,
+            device=self.device,
+            activation=self.activation,
+            precision=self.precision,
+            max_model_size=self.max_model_size,
+        )
 
 
 class PromptOptions(Options, TuningSettings):
@@ -199,11 +225,21 @@ class EvalOptions(ModelOptions):
         Field(min_length=1, description="Seeds of the views, for example 0,1,2."),
     ] = (0,)
     limit: int | None = Field(
-        default=None, ge=1, description="Evaluate that many samples of each data set."
+        default=None,
+        ge=1,
+        le=LARGEST_SEED,
+        description="Evaluate that many samples of each data set.",
     )
     partial: bool = Field(default=False, description="Accept a named data set that lacks images.")
     presentation: str | None = Field(
         default=None, description="Kind of image (emoji data sets only)."
+    )
+    cluster_level: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Images below one folder, that many levels below the class folder, are one "
+        "cluster (folder:PATH only).",
     )
     output: RunFolder = Path("runs/latest")
     data_root: Path | None = Field(default=None, description="Folder that holds the data sets.")
@@ -253,13 +289,3 @@ class EvalOptions(ModelOptions):
     @classmethod
     def _without_repetition(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(value))
-
-
-def flag(name: str) -> str:
-    """Return the flag of an option.
-
-    Example:
-        >>> flag("lambda_"), flag("data_root")
-        ('--lambda', '--data-root')
-    """
-    return "--" + name.rstrip("_").replace("_", "-")

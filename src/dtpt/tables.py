@@ -1,8 +1,8 @@
-"""Tables as data, and the same table as Markdown, LaTeX, CSV and for a terminal.
+"""Tables as data, and the same table as Markdown, LaTeX and CSV.
 
 A table is made once, with every number written out in its cell; the renderers add no content. The
 unrounded numbers behind a cell are in its `record`, which CSV and JSON print. HTML is written by a
-template of `dtpt.report.page`.
+template of `dtpt.report.page`; `dtpt.terminal` prints tables.
 
 >>> lines = [("TPT", "61.20"), ("D-TPT", "61.90")]
 >>> table = text_table("Scores", ("Method", "Acc. (%)"), rows=lines)
@@ -18,20 +18,17 @@ template of `dtpt.report.page`.
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table as RichTable
-    from rich.text import Text
+from dtpt.files import printable
 
+if TYPE_CHECKING:
     from dtpt.metrics import Metric
 
 MINUS = "−"
-WRAPPED_WIDTH = 28  # names and texts wider than this are broken between words in a terminal
-FRAME = 3  # characters that a framed column takes beside its text; without a frame it is 1
 
 
 @dataclass(frozen=True)
@@ -166,8 +163,18 @@ def csv_text(tables: Iterable[Table]) -> str:
     names = dict.fromkeys(name for line in lines for name in line)
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({name: _plain(value) for name, value in line.items()} for line in lines)
     return stream.getvalue()
+
+
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]+$)")
+
+
+def _plain(value: object) -> object:
+    """Quote a text that a spreadsheet would compute as a formula, and what a terminal obeys."""
+    if not isinstance(value, str):
+        return value
+    return "'" * bool(_FORMULA.match(value)) + printable(value, keep="\n")
 
 
 # Markdown
@@ -177,7 +184,7 @@ _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "|*`["} | {"<": "&lt;", ">": "&g
 
 def escape_markdown(text: str) -> str:
     """Keep foreign text from being read as Markdown or HTML."""
-    return text.translate(_MARKDOWN)
+    return printable(text, keep="\n").translate(_MARKDOWN)
 
 
 def markdown(table: Table) -> str:
@@ -239,7 +246,7 @@ _LATEX = str.maketrans(
 
 def escape_latex(text: str) -> str:
     """Write a text so that LaTeX prints it."""
-    return text.translate(_LATEX)
+    return printable(text).translate(_LATEX)
 
 
 def latex(table: Table) -> str:
@@ -279,119 +286,3 @@ def _latex_cell(cell: Cell) -> str:
     compared = f"({cell.compared})" if cell.compared else ""
     small = " ".join(filter(None, (cell.spread, cell.interval, compared)))
     return f"{text}{{\\scriptsize {escape_latex(small)}}}" if small else text
-
-
-# terminal
-
-
-@dataclass(frozen=True)
-class TerminalTable:
-    """A table for rich's console: no name or number is cut, however narrow the terminal.
-
-    A table that is too wide is broken into several, each with the first column.
-    """
-
-    table: Table
-    framed: bool = True
-
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Print the parts below each other, then caption and notes."""
-        from rich.text import Text
-
-        table, frame = self.table, FRAME if self.framed else 1
-        names = [row.title for row in table.rows] + [line[0] for line in table.foot]
-        groups = min(_wrapped_width([row.group for row in table.rows]), WRAPPED_WIDTH)
-        first = max(_wrapped_width(names), groups, len(table.heading))
-        for part in _parts(table, options.max_width - first - frame - 1, frame=frame):
-            if table.title:
-                yield Text(table.title + " (continued)" * (0 not in part), style="bold")
-            yield _rich_table(table, part, first=first, framed=self.framed)
-        if table.caption:
-            yield Text(table.caption, style="dim")
-        yield from (Text(f"  {note}") for note in table.notes)
-
-
-def terminal(table: Table, *, framed: bool = True) -> TerminalTable:
-    """Return a table that rich's console prints; `framed` draws lines between the cells."""
-    return TerminalTable(table, framed)
-
-
-def _wrapped_width(texts: Iterable[str]) -> int:
-    """Return the width of texts that may be broken between words, but not inside one."""
-    from rich.cells import cell_len
-
-    lines = list(texts)
-    words = max((cell_len(word) for line in lines for word in line.split()), default=0)
-    return max(words, min(max(map(cell_len, lines), default=0), WRAPPED_WIDTH))
-
-
-def _parts(table: Table, room: int, *, frame: int) -> Iterator[dict[int, int]]:
-    """Yield the columns that fit beside each other: their indices and least widths."""
-    part: dict[int, int] = {}
-    for index in range(len(table.columns)):
-        width = _column_width(table, index)
-        if part and sum(part.values()) + width + frame * (len(part) + 1) > room:
-            yield part
-            part = {}
-        part[index] = width
-    titled = {i: max(width, len(table.columns[i].title)) for i, width in part.items()}
-    # with room for all titles in one line they are not broken
-    yield titled if sum(titled.values()) + frame * len(part) <= room else part
-
-
-def _column_width(table: Table, index: int) -> int:
-    """Return the width that a column needs; its heading may be broken between words."""
-    from rich.cells import cell_len
-
-    column = table.columns[index]
-    cells = [row.cells[index] for row in table.rows if not row.cells[index].is_missing]
-    lines = [line for cell in cells for line in _terminal_cell(cell).plain.split("\n")]
-    words = ["", *column.title.split(), *(line[index + 1] for line in table.foot)]
-    widest = max(map(cell_len, words))
-    return max(
-        widest, _wrapped_width(lines) if column.is_text else max(map(cell_len, ["", *lines]))
-    )
-
-
-def _rich_table(table: Table, part: Mapping[int, int], *, first: int, framed: bool) -> "RichTable":
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    shown = RichTable()
-    if not framed:
-        shown.box, shown.pad_edge, shown.padding = None, False, (0, 1, 0, 0)
-    shown.add_column(escape(table.heading), overflow="fold", width=first)
-    for index, width in part.items():
-        column = table.columns[index]
-        shown.add_column(
-            escape(column.title),
-            justify="left" if column.is_text else "right",
-            overflow="fold",
-            min_width=width,
-            width=None if column.is_text else width,  # rich would shrink all columns alike
-        )
-    for group, rows in table.grouped().items():
-        shown.add_section()
-        if group:
-            shown.add_row(f"[italic]{escape(group)}[/]")
-        for row in rows:
-            shown.add_row(escape(row.title), *(_terminal_cell(row.cells[i]) for i in part))
-    for name, *texts in table.foot:
-        if any(texts[index] for index in part):
-            shown.add_section()
-            shown.add_row(escape(name), *(texts[index] for index in part), style="dim")
-    return shown
-
-
-def _terminal_cell(cell: Cell) -> "Text":
-    from rich.text import Text
-
-    if cell.is_missing:
-        return Text(cell.text, style="yellow")
-    spread = f" {cell.spread}" if cell.spread else ""
-    shown = Text.assemble((cell.text, "bold" if cell.bold else ""), cell.mark, spread)
-    if cell.interval:
-        shown.append(f"\n{cell.interval}", style="dim")
-    if cell.compared:
-        shown.append(f"\n{cell.compared}", style="red" if cell.is_outside else "dim")
-    return shown

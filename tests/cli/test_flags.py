@@ -8,8 +8,8 @@ from cyclopts import App, CycloptsError
 from dtpt.cli.exits import explain
 from dtpt.cli.flags import DEFAULT, AsJson, Config, flags, read_config, read_environment
 from dtpt.cli.main import call
-from dtpt.errors import OptionError, RunError
-from dtpt.options import EvalOptions, RunFolder, flag
+from dtpt.errors import OptionError, RunError, flag
+from dtpt.options import EvalOptions, RunFolder
 
 
 class SomeOptions(EvalOptions):
@@ -138,7 +138,14 @@ def test_wrong_value_is_named_with_its_variable_or_file(config, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [("viewz = 8", "viewz"), ("views = ", "Invalid"), ("some = 1", "[some]")],
+    [
+        ("viewz = 8", "viewz"),
+        ("views = ", "Invalid"),
+        ("some = 1", "[some]"),
+        ("views = " + 5000 * "[", "brackets"),
+        ("views = " + 5000 * "{a=", "brackets"),
+    ],
+    ids=lambda value: value[:12],
 )
 def test_wrong_file_is_named(config, content, expected):
     config.write_text(content)

@@ -22,6 +22,8 @@ def only_line(text):
         (("eval", "--dataset", "openmoji", "--views", "0"), "--views: "),
         (("eval", "--dataset", "openmoji", "--limit", "1", "--device", "nope"), "nope"),
         (("eval",), "--dataset"),
+        (("eval", "--dataset", "folder:"), "'folder:'"),
+        (("datasets", "check", "hf: "), "'hf:'"),
         (("sweep", "--dataset", "openmoji", "--lambda", "x"), "--lambda: "),
         (("eval", "--dataset", "dtd", "--viewz", "3"), "--viewz"),
         (("evaluate",), "evaluate"),

@@ -130,7 +130,7 @@ def test_precision_and_activation_reach_the_model(call, images, capsys):
 
 
 def test_table_holds_whole_names_at_80_columns(call, images, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("dtpt.cli.output.WIDTH_WITHOUT_TERMINAL", 80)
+    monkeypatch.setattr("dtpt.terminal.WIDTH_WITHOUT_TERMINAL", 80)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "[red]x").mkdir()
     shutil.copy(images[0], tmp_path / "[red]x" / "a-long-name-of-an-image-file.png")

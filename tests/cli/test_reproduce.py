@@ -48,7 +48,7 @@ def test_a_part_of_a_target_can_be_asked_for() -> None:
     table1 = targets.find_target("table1")
     part = targets.narrowed(table1, model="RN50/openai", datasets=("dtd", "eurosat"))
     assert [(run.model, run.datasets) for run in part.runs] == [("RN50/openai", ("dtd", "eurosat"))]
-    with pytest.raises(ReportError, match="table1"):
+    with pytest.raises(ReportError, match=r"table1.*dtpt eval"):
         targets.narrowed(table1, model="pocket")
     assert targets.narrowed(table1, model="RN50").runs[0].model == "RN50/openai"
     part = targets.narrowed(targets.find_target("table6"), methods=("c-tpt", "zero"))
@@ -59,10 +59,14 @@ def test_a_part_of_a_target_can_be_asked_for() -> None:
     assert (options.model, options.dataset) == ("ViT-B-16/openai", ("imagenet_a",))
 
 
-def test_reproduce_says_what_is_missing_where_and_what_it_costs(
+def refuse_to_measure(model: str) -> Speed:
+    raise AssertionError(f"{model} is measured")
+
+
+def test_reproduce_says_at_once_what_is_missing_and_where_it_belongs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planning, "measure_speed", lambda model: Speed(0.001, 0.002, 0.0001))
+    monkeypatch.setattr(planning, "measure_speed", refuse_to_measure)
     monkeypatch.setattr(targets, "cached_folder", lambda name: None)
     with pytest.raises(SystemExit) as stopped:
         reproduce("table6", options=ReproduceOptions(data_root=tmp_path))
@@ -73,10 +77,43 @@ def test_reproduce_says_what_is_missing_where_and_what_it_costs(
         assert f"Missing data: {name}" in out
         assert f"{count} images" in out
     assert str(tmp_path / "imagenet-a") in out
-    images = 3 * (7500 + 10000 + 30000 + 50889)
-    assert f"{images:,} images" in out
     with pytest.raises(DtptError, match="nowhere"):
         reproduce("table6", options=ReproduceOptions(data_root=tmp_path / "nowhere"))
+
+
+def test_a_dry_run_estimates_the_cost_after_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed_before = []
+
+    def measure(model: str) -> Speed:
+        printed_before.append(capsys.readouterr().out)
+        return Speed(1.0, 2.0, 0.0)
+
+    monkeypatch.setattr(planning, "measure_speed", measure)
+    monkeypatch.setattr(targets, "cached_folder", lambda name: None)
+    with pytest.raises(SystemExit) as stopped:
+        reproduce("table6", options=ReproduceOptions(data_root=tmp_path, dry_run=True))
+    assert stopped.value.code == 2
+    assert "Missing data: imagenet_a" in printed_before[0]
+    images = 3 * (7500 + 10000 + 30000 + 50889)
+    out = capsys.readouterr().out
+    assert f"{images:,} images" in out
+    assert out.count("about 22 months") == 2  # of the one run, and in all
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "less than 2 minutes"),
+        (90 * 60, "about 90 minutes"),
+        (3 * 86400, "about 3 days"),
+        (100 * 86400, "about 3 months"),
+        (20784.4 * 86400, "about 57 years"),
+    ],
+)
+def test_estimates_are_whole_numbers_of_a_fitting_unit(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
 
 
 def test_cost_is_images_times_views_and_classes() -> None:
@@ -87,7 +124,22 @@ def test_cost_is_images_times_views_and_classes() -> None:
     images = {200: 7500 + 30000, 1000: 10000 + 50889}
     work = 3 * len(run.methods)  # seeds times methods
     assert by_class.seconds == sum(work * count * n for count, n in images.items())
-    assert duration_text(3 * 86400) == "3.0 days"
+
+
+def test_the_papers_numbers_are_read_without_a_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")  # narrow terminals get wide tables in two pieces
+    call(["paper", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"differences", "dominant", "sources", "winners", "checks", "claims"}
+    gain = found["differences"]["ece"][4]
+    assert (gain["first"], gain["second"], gain["sets"]) == ("d-tpt", "o-tpt", 11)
+    assert round(gain["mean"], 2) == -0.61
+    call(["paper"])
+    out = capsys.readouterr().out
+    assert f"{gain['error']:.2f}" in out
+    assert out.count("D-TPT − O-TPT") == 11  # three metrics in four blocks, one of them misprinted
 
 
 def test_a_figure_without_data_has_nothing_to_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,6 +316,7 @@ def test_nothing_is_run_without_weights_or_on_request(run, stand_ins, capsys) ->
     plant("eurosat", stand_ins / "data")
     assert run("table4", "--partial", "--json") == 2
     found = json.loads(capsys.readouterr().out)
+    assert "cost" not in found
     assert found["missing"]["models"] == ["ViT-B-16/openai"]
     assert {entry["name"] for entry in found["missing"]["datasets"]} >= {"dtd", "flowers102"}
     add_models(stand_ins, "ViT-B-16/openai")

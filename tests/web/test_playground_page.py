@@ -51,13 +51,20 @@ def evidence_about_tpt(pocket):
 
 def calibration_of_tpt(pocket):
     fit = {"temperature": 2.0, "lac": 0.9, "aps": 0.9, "threshold": 0.999}
-    counts = {"seed": 0, "images": 400, "temperature_images": 100}
+    counts = {
+        "images": 400,
+        "temperature_images": 100,
+        "clusters": 400,
+        "temperature_clusters": 100,
+    }
     return Calibration(
         setup=setup_of_tpt(pocket),
-        provenance=Provenance(dataset="made-up set", fingerprint="", run="", **counts),
+        provenance=Provenance(dataset="made-up set", fingerprint="", run="", seed=0, **counts),
         targets=Targets(),
         fit=Fit(**fit, accepted=100, wrong=0, bound=0.03),
         guarantees=(),
+        assumption="Made up.",
+        before_and_after={},
     )
 
 

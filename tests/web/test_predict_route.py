@@ -35,6 +35,23 @@ def test_predictions_equal_the_classifier_to_the_last_bit(server, tiny_clip, ima
     )
 
 
+@pytest.mark.parametrize("methods", [["mta", "zero:published", "mta:published"], ["mta:published"]])
+def test_methods_with_views_of_their_own_get_them(server, tiny_clip, image, methods):
+    settings = {**SETTINGS, "seed": 5, "methods": methods}
+    _, first = server.predict(image, settings)
+    status, again = server.predict_known({**settings, "image_id": first["image"]["id"]})
+    assert (status, again["cached"]) == (200, True)
+    assert again["predictions"] == first["predictions"]
+    for name, found in zip(methods, first["predictions"], strict=True):
+        made = dtpt.Classifier(tiny_clip, CLASSES, method=name, views=8, seed=5)
+        crops = dtpt.Classifier(
+            tiny_clip, CLASSES, method=name.partition(":")[0], views=8, seed=5, augmix=name == "mta"
+        )
+        probabilities = np.float32(found["probabilities"])
+        np.testing.assert_array_equal(probabilities, made.predict(image).probabilities)
+        np.testing.assert_array_equal(probabilities, crops.predict(image).probabilities)
+
+
 def test_a_known_image_need_not_be_sent_again(server, image):
     _, first = server.predict(image, {**SETTINGS, "seed": 11})
     known = {**SETTINGS, "seed": 11, "image_id": first["image"]["id"]}

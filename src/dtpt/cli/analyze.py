@@ -96,11 +96,12 @@ def basis(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rotate the joint space of images and texts, and compare the predictions.
+    """Rotate the joint space of images and texts, and compare what D-TPT predicts.
 
-    Every image is classified in the model's own basis, in two random ones, and in two whose first
-    axis is the mean text feature or the gap between texts and images. Cosines stay, so most
-    methods predict as before, up to rounding; D-TPT does not. Finished data sets are kept.
+    The bases: the model's own; the first axis along the mean text feature, or along the gap between
+    texts and images; the sign of the dominant coordinate flipped; random rotations, as the null
+    distribution (30 of them for a study). Every cosine stays the same in all of them. D-TPT is run
+    with equal λ and with the λ that wins an equal fraction of signs. Finished data sets are kept.
     """
     _run(study_basis, options, tables=basis_tables, figure="basis_figure", as_json=as_json)
 

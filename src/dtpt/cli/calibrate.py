@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
-from cyclopts.types import NonNegativeInt, PositiveInt
 
-from dtpt.cli.flags import AsJson
+from dtpt.calibration import Targets
+from dtpt.cli.flags import AsJson, flags
 from dtpt.cli.output import emit
 from dtpt.errors import OptionError
 from dtpt.files import printable, write_atomically
+from dtpt.options import Bins, Resamples, Seed, Splits
 from dtpt.tables import Table, text_table
 
 if TYPE_CHECKING:
-    from dtpt.calibration import Calibration, SplitCheck, Targets
+    from dtpt.calibration import Calibration, SplitCheck
     from dtpt.metrics import CalibrationReport, Predictions
     from dtpt.runs import Cell
 
@@ -24,10 +25,10 @@ def score(
     file: Path,
     /,
     *,
-    bins: int = 20,
-    aece_bins: int | None = None,
-    bootstrap: NonNegativeInt = 0,
-    seed: int = 0,
+    bins: Bins = 20,
+    aece_bins: Bins | None = None,
+    bootstrap: Resamples | Literal[0] = 0,
+    seed: Seed = 0,
     diagram: Annotated[
         Path | None, Parameter(validator=validators.Path(ext=("svg", "png")))
     ] = None,
@@ -98,20 +99,19 @@ def calibrate(
     method: str,
     output: Path | None = None,
     dataset: str | None = None,
-    coverage: float = 0.9,
-    error: float = 0.05,
-    confidence: float = 0.95,
+    targets: Annotated[Targets, flags(Targets)] = Targets(),
     sets: Literal["lac", "aps"] = "lac",
-    seed: int | None = None,
-    check: PositiveInt | None = None,
+    seed: Seed | None = None,
+    check: Splits | None = None,
     figure: Annotated[Path | None, Parameter(validator=validators.Path(ext="svg"))] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit calibrated confidence, prediction sets and abstention for one method and class list.
 
     Fits a temperature, conformal prediction sets and an abstention threshold on the labelled images
-    of a run. `dtpt predict --calibration FILE` and `Classifier(calibration=FILE)` apply the file;
-    it holds for new images of the same kind, and for exactly this model, method and class list.
+    of a finished run. `dtpt predict --calibration FILE` and `Classifier(calibration=FILE)` apply
+    the file; it holds for new images of the same kind, and for exactly this model, method and class
+    list. Images of one cluster (copies, or several of one thing) count as one.
 
     Args:
         run: The run's folder (`dtpt eval`).
@@ -119,16 +119,13 @@ def calibrate(
             +views=auto, the fraction of views that part of the rows selects.
         output: The calibration file to write; without it the calibration is only shown.
         dataset: Of the run, if it has several.
-        coverage: Fraction of new images whose prediction set shall contain the true class.
-        error: Largest error rate among accepted predictions.
-        confidence: With which the error rate is not exceeded.
         sets: lac (the smallest on average) or aps (larger where the model is unsure).
         seed: Of the views, if the run has several.
-        check: Write nothing; instead split the rows that many times at random, fit on one half and
-            check on the other. Takes several methods (comma-separated), and all sets of the run.
+        check: Write nothing; instead split the images that many times at random (at most 100,000),
+            by cluster, fit on one half and check on the other. Takes several methods
+            (comma-separated), and all sets of the run.
         figure: With --check, draw the result into this .svg file.
     """
-    from dtpt.calibration import Targets
     from dtpt.runs import open_run
     from dtpt.runs.calibrate import calibrate_cell, check_cells, select_cell
 
@@ -136,7 +133,6 @@ def calibrate(
         raise OptionError("--figure draws what --check shows: give --check SPLITS as well.")
     if check is not None and output is not None:
         raise OptionError("--check writes no calibration: drop --output, or --check.")
-    targets = Targets.checked(coverage=coverage, error=error, confidence=confidence)
     with open_run(run) as opened:
         if check is not None:
             names = [name.strip() for name in method.split(",")]
@@ -152,14 +148,18 @@ def calibrate(
 
 
 def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
+    from dtpt.calibration.statements import labelled_text
+
     data, setup = made.provenance, made.setup
     rest = data.images - data.temperature_images
     name = setup.method if setup.lambda_ is None else f"{setup.method}@{setup.lambda_:.10g}"
     yield f"{name}, {setup.model}, {len(setup.classes)} classes, {data.dataset}"
     yield (
-        f"{data.images:,} labelled images: {data.temperature_images:,} for the temperature "
-        f"({made.fit.temperature:.3f}), {rest:,} for sets and threshold."
+        f"{labelled_text(data.images, data.clusters, noun=data.cluster_noun)}: "
+        f"{data.temperature_images:,} for the temperature ({made.fit.temperature:.3f}), {rest:,} "
+        "for sets and threshold."
     )
+    yield _effect(made, images=rest)
     yield from [] if data.selection is None else [f"Selected: {data.selection}."]
     yield from (f"* {sentence}" for sentence in made.guarantees)
     yield from (f"Note: {note}" for note in made.notes)
@@ -168,16 +168,29 @@ def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
     yield from [] if output is None else [f"Written to {printable(output)}."]
 
 
+def _effect(made: "Calibration", *, images: int) -> str:
+    from dtpt.metrics import METRICS
+
+    before, after = (
+        {key: METRICS[key].text(pair[k]) for key, pair in made.before_and_after.items()}
+        for k in (0, 1)
+    )
+    return (
+        f"Before and after the temperature, on the {images:,} images not used for it: ECE "
+        f"{before['ece']} → {after['ece']} % (noise floor {after['floor']} %), confidence − "
+        f"accuracy {before['signed_gap']} → {after['signed_gap']} points, NLL {before['nll']} → "
+        f"{after['nll']}."
+    )
+
+
 def _show_check(
     checked: Sequence[tuple["Cell", "SplitCheck"]],
     *,
     splits: int,
-    targets: "Targets",
+    targets: Targets,
     figure: Path | None,
     as_json: bool,
 ) -> None:
-    if not checked:
-        raise OptionError("The run has no rows of these methods yet.")
     if figure is not None:
         from dtpt.report.figures import svg_text
         from dtpt.report.figures.studies import coverage_figure
@@ -187,15 +200,17 @@ def _show_check(
         )
         write_atomically(figure, svg_text(drawn).encode())
     rows = [_row(cell, check) for cell, check in checked]
-    title = f"{splits:,} random splits: fitted on one half, checked on the other"
+    title = f"{splits:,} random splits by cluster: fitted on one half, checked on the other"
     heads = [name.replace("_", " ") for name in rows[0]]
     emit(
         {"targets": targets, "splits": splits, "rows": rows},
         text_table(title, heads, rows=[[*map(_text, row, row.values())] for row in rows]),
-        f"In percent; size: classes per set. Targets: coverage {100 * targets.coverage:g} on "
-        f"average, error at most {100 * targets.error:g} in {100 * targets.confidence:g} of 100 "
-        "splits. Valid: fraction of splits within the target error on all rows; held-out: on the "
-        "half that was not fitted. A split without a threshold accepts nothing and is valid.",
+        "In percent; size: classes per set; low classes: 5 % of the classes have a coverage below "
+        f"it. Targets: coverage {100 * targets.coverage:g} on average"
+        f"{' for every class' if targets.class_conditional else ''}, error at most "
+        f"{100 * targets.error:g} in {100 * targets.confidence:g} of 100 splits. Valid: fraction "
+        "of splits within the target error on all images; held-out: on the half that was not "
+        "fitted. A split without a threshold accepts nothing and is valid.",
         as_json=as_json,
     )
 
@@ -208,8 +223,10 @@ def _row(cell: "Cell", check: "SplitCheck") -> dict[str, Any]:
         "dataset": cell.dataset,
         "method": cell.label,
         "coverage": float(check.coverage.mean()),
+        "low_classes": check.class_coverage,
         "size": float(check.size.mean()),
         "coverage_aps": float(check.coverage_aps.mean()),
+        "low_classes_aps": check.class_coverage_aps,
         "size_aps": float(check.size_aps.mean()),
         "accepted": float(check.acceptance.mean()),
         "error": None if np.isnan(check.error).all() else float(np.nanmean(check.error)),

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import shlex
 import signal
@@ -38,7 +39,7 @@ def explain(error: Exception) -> str | None:
         >>> explain(ZeroDivisionError("a bug"))
     """
     if isinstance(error, DtptError):
-        return str(error)
+        return error.with_flags()
     if isinstance(error, CycloptsError):
         return explain_usage(error)
     if isinstance(error, OSError):
@@ -51,10 +52,30 @@ def explain(error: Exception) -> str | None:
     return None
 
 
+def open_streams() -> None:
+    """Refuse a closed standard output; make any text printable on the streams that are open."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        # the next file that is opened would get the free number, and what others print with it
+        for number in range(3):
+            with contextlib.suppress(OSError):
+                os.fstat(number)
+                continue
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        end("The standard output is closed: redirect it to a file or to /dev/null.", FAILED)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # file names are bytes; any of them can be printed
+            stream.reconfigure(errors="backslashreplace")
+
+
 def end(message: str, code: int) -> NoReturn:
-    """Print why the command ends; a broken output must not end it with a traceback."""
-    with contextlib.suppress(OSError):
-        print(f"dtpt: {message}", file=sys.stderr, flush=True)
+    """Print why the command ends, in one line; a broken output must not end it with a traceback."""
+    if message:
+        with contextlib.suppress(OSError):
+            print(f"dtpt: {' '.join(message.splitlines())}", file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):  # Python flushes them once more when it ends
         try:
             stream.flush()

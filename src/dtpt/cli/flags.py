@@ -15,12 +15,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter, Token
 from cyclopts.config import Dict
 
-from dtpt.errors import OptionError, explain, os_error
+from dtpt.errors import OptionError, explain, os_error, short_repr
 from dtpt.files import printable, read_limited
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 MOST_CONFIG_BYTES = 10**6
+WHOLE_NUMBERS = (int, int | None, int | Literal[0])  # types of parameters of functions
 # Variables with another name than DTPT_<OPTION>; DTPT_CACHE is the folder of the cache.
 VARIABLES = {"data_root": "DTPT_DATA", "cache": ""}
 
@@ -39,9 +40,9 @@ def offer_models(_: "CompletionContext") -> list[str]:
 
 
 def offer_methods(context: "CompletionContext") -> list[str]:
-    from dtpt.methods import known_methods
+    from dtpt.methods import method_names
 
-    return _listed(known_methods(), context.incomplete)
+    return _listed(method_names(), context.incomplete)
 
 
 def offer_datasets(context: "CompletionContext") -> list[str]:
@@ -71,7 +72,7 @@ _LOOKS = {
     "cache": Parameter(negative="no-cache"),
 }
 _GROUPS = {
-    "Model and prompt": "model activation template context views augmix",
+    "Model and prompt": "model activation max_model_size template context views augmix",
     "Tuning": "steps learning_rate weight_decay rho entropy",
     "Execution": "device precision threads workers view_workers batch executor shard max_failures "
     "keep fresh cache",
@@ -142,6 +143,16 @@ def read_environment(_app: App, _words: tuple[str, ...], arguments: ArgumentColl
             argument.append(Token(keyword=variable, value=value, source="environment"))
 
 
+def check_whole_numbers(_app: App, _words: object, arguments: ArgumentCollection) -> None:
+    """Refuse fractions for whole numbers; cyclopts rounds them in parameters of functions."""
+    for argument in arguments:
+        if not argument.keys and argument.hint in WHOLE_NUMBERS:
+            for token in argument.tokens:
+                if not re.fullmatch(r"[+-]?\d{1,30}", token.value):
+                    value = short_repr(token.value)
+                    raise OptionError(f"{argument.name}: must be a whole number, got {value}.")
+
+
 def read_config(app: App, words: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Give options that have no value yet those of the TOML file: its command's table, its top."""
     given = arguments.get("--config", None)
@@ -160,6 +171,8 @@ def read_config(app: App, words: tuple[str, ...], arguments: ArgumentCollection)
 def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_limited(path, MOST_CONFIG_BYTES).decode("utf-8"))
+    except RecursionError:
+        raise OptionError(f"--config {printable(path)} nests too many brackets.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OptionError(f"Cannot read --config {printable(path)}: {os_error(error)}.") from error
 
@@ -168,7 +181,8 @@ def explain_usage(error: CycloptsError) -> str:
     """Return one line for a wrong command line; a wrong value is named with its source."""
     cause: Any = error.__cause__
     if hasattr(cause, "errors") and error.argument is not None:  # pydantic's
-        return f"{explain(cause, names=_sources(error.argument.children))}."
+        names = _sources(error.argument.children) or {"": error.argument.name}
+        return f"{explain(cause, names=names)}."
     error.verbose = False
     return f"{' '.join(str(error).split())} See --help."
 

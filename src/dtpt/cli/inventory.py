@@ -11,7 +11,9 @@ from cyclopts import Parameter
 from dtpt.cli.exits import PARTIAL
 from dtpt.cli.flags import AsJson, offer_datasets, offer_models
 from dtpt.cli.output import emit
+from dtpt.clip.config import MAX_MODEL_SIZE
 from dtpt.files import printable
+from dtpt.options import ModelSize
 from dtpt.tables import Cell, Column, Row, Table, text_table
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
     Args:
         compare: Run whose methods are compared: metrics and cost.
     """
-    from dtpt.methods import MODIFIERS, known_methods
+    from dtpt.methods import MODIFIERS, known_methods, load_plugins
 
     if compare is not None:
         _compare_methods(compare, as_json=as_json)
@@ -42,6 +44,8 @@ def methods(*, compare: Path | None = None, as_json: AsJson = False) -> None:
     rows = [_method_row(name, method) for name, method in known_methods().items()]
     legend = METHODS_LEGEND.format(", ".join(MODIFIERS))
     emit(rows, _method_table(rows), legend, as_json=as_json, framed=False)
+    for problem in load_plugins()[1]:
+        print(problem, file=sys.stderr)
 
 
 def _compare_methods(run: Path, *, as_json: bool) -> None:
@@ -123,6 +127,7 @@ def add_model(
     *,
     trust: bool = False,
     activation: Literal["quick_gelu", "gelu"] | None = None,
+    max_model_size: ModelSize = MAX_MODEL_SIZE,
     as_json: AsJson = False,
 ) -> None:
     """Give a checkpoint on this machine a name that all commands know.
@@ -132,10 +137,13 @@ def add_model(
         path: File or folder.
         trust: Assume that the weights are those that the listed name means.
         activation: For checkpoints without a record of the one they were trained with.
+        max_model_size: GiB of weights (in float32) that the checkpoint may declare.
     """
     from dtpt.clip.loading import names
 
-    added = names.add_model(name, path, trust=trust, activation=activation)
+    added = names.add_model(
+        name, path, trust=trust, activation=activation, max_model_size=max_model_size
+    )
     known = names.check_new_name(name)
     emit(
         {"name": known, **added.model_dump()},

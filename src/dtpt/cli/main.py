@@ -1,8 +1,8 @@
 """The `dtpt` command: commands.toml lists the commands; each is imported when it is called."""
 
-import io
 import sys
 import tomllib
+import traceback
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
@@ -10,8 +10,9 @@ from typing import Any
 
 from cyclopts import App
 
-from dtpt.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, end, explain
-from dtpt.cli.flags import DEFAULT, read_config, read_environment
+from dtpt.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, end, explain, open_streams
+from dtpt.cli.flags import DEFAULT, check_whole_numbers, read_config, read_environment
+from dtpt.terminal import Console, guarded
 
 COMMANDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     Path(__file__).with_name("commands.toml").read_text("utf-8")
@@ -30,7 +31,8 @@ def make_app(words: Collection[str] | None = None) -> App:
         help="Calibrated test-time prompt tuning for CLIP-like models.",
         result_action="return_value",  # commands print for themselves
         default_parameter=DEFAULT,
-        config=(read_environment, read_config),
+        config=(read_environment, read_config, check_whole_numbers),
+        console=Console(),
     )
     groups = {name.partition(" ")[0] for name in COMMANDS if " " in name}
     for name, command in COMMANDS.items():
@@ -58,18 +60,22 @@ def call(words: Sequence[str]) -> None:
 
 def run() -> None:
     """Run the command of this process; errors that are not bugs become one line and a code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # file names are bytes; any of them can be printed
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        call(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        end("Broken pipe: the output was closed.", BROKEN_PIPE)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        message = explain(error)
-        if message is None:
-            raise
-        end(message, FAILED)
+    open_streams()
+    with guarded():
+        try:
+            call(sys.argv[1:])
+            sys.stdout.flush()
+        except BrokenPipeError:
+            end("", BROKEN_PIPE)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except SystemExit as stop:
+            if stop.code:
+                raise
+            # no command of ours does: one that is cut short must not look like one that is done
+            end("The command was ended by a plug-in or a library that it called.", FAILED)
+        except Exception as error:
+            message = explain(error)
+            if message is None:
+                traceback.print_exc()
+            end(message or "", FAILED)

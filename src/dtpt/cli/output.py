@@ -1,35 +1,22 @@
 """How commands print: tables that fit the terminal, text, JSON."""
 
 import json
-import os
-import sys
-from typing import NoReturn
 
-from rich.console import Console
 from rich.text import Text
 
-from dtpt.tables import Table, terminal
-
-WIDTH_WITHOUT_TERMINAL = 120
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> NoReturn:
-        """Leave it to `dtpt.cli.main.run`, as for everything else that is printed."""
-        raise BrokenPipeError
+from dtpt.tables import Table
+from dtpt.terminal import Console, terminal
 
 
 def show(*parts: Table | Text | str, framed: bool = True) -> None:
-    """Print tables and styled texts that fit the terminal ($COLUMNS, else 120); strings as is."""
-    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    console = _Console(width=None if is_known else WIDTH_WITHOUT_TERMINAL)
+    """Print tables and styled texts that fit the terminal; strings as they are."""
+    console = Console()
     for part in parts:
         if isinstance(part, str):
             print(part)
-        elif isinstance(part, Table):
-            console.print(terminal(part, framed=framed))
         else:
-            console.print(part, highlight=False)
+            shown = terminal(part, framed=framed) if isinstance(part, Table) else part
+            console.print(shown, highlight=False, crop=False)
 
 
 def print_json(document: object) -> None:

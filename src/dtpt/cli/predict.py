@@ -110,7 +110,6 @@ def _classifier(
 ) -> "Classifier":
     import torch
 
-    from dtpt.clip.loading import load_model
     from dtpt.clip.prompts import load_context, placeholder_template
     from dtpt.methods import resolve_method
     from dtpt.prediction import Classifier
@@ -121,14 +120,8 @@ def _classifier(
     method = resolve_method(options.method, lambda_=options.lambda_)
     if calibration is not None and method.name == calibration.setup.method:
         method = replace(method, learning_rate=calibration.setup.learning_rate)
-    model = load_model(
-        options.model,
-        device=options.device,
-        activation=options.activation,
-        precision=options.precision,
-    )
     return Classifier(
-        model,
+        options.load(),
         names,
         method=method,
         template=options.template if context is None else placeholder_template(len(context)),
@@ -154,8 +147,9 @@ def _readable(images: Sequence[Path]) -> "Iterator[Image]":
 def _rows(
     classifier: "Classifier", images: Sequence[Path], *, options: PredictOptions, progress: bool
 ) -> Iterator[dict[str, Any]]:
-    from rich.console import Console
     from rich.progress import track
+
+    from dtpt.terminal import Console
 
     threads = options.threads or 1  # of each worker
     predictions = classifier.predict_each(images, workers=options.workers, threads=threads)

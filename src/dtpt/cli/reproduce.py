@@ -1,4 +1,4 @@
-"""`dtpt demo` and `dtpt reproduce`: the paper's comparison on emoji, and the paper's own tables."""
+"""The paper: its comparison on emoji (`demo`), its numbers (`paper`), its tables (`reproduce`)."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dtpt.cli.exits import FAILED, PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags, offer_targets
-from dtpt.cli.output import print_json, show
+from dtpt.cli.output import emit, print_json, show
 from dtpt.cli.report import show_report, verdict_texts
 from dtpt.errors import OptionError
 from dtpt.options import Datasets, EvalOptions, RunFolder
@@ -21,7 +21,7 @@ from dtpt.tables import text_table
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis
     from dtpt.report import WrittenReport
-    from dtpt.report.paper.targets import MissingInputs, Target
+    from dtpt.report.paper.targets import Target
     from dtpt.report.record import Record
 
 DEMO_FLAGS = (
@@ -102,13 +102,12 @@ def _demonstrate(options: DemoOptions) -> "WrittenReport | None":
 
 
 def _report_demo(options: DemoOptions, *, record: "Record | None") -> "WrittenReport":
-    from dtpt.clip.loading import load_model
     from dtpt.clip.loading.names import EMBEDDED
     from dtpt.data import load_dataset
     from dtpt.report import write_report
     from dtpt.report.figures.images import mosaic_figure
 
-    model = load_model(options.model, device=options.device)
+    model = options.load()
     image = load_dataset(options.dataset[0]).limited(1)
     written = write_report(
         [options.output],
@@ -143,8 +142,26 @@ def _compare_with_record(options: DemoOptions, folder: Path, *, record: "Record 
         print(f"Recorded {made.images:,} images in {options.record}")
 
 
+def paper(*, as_json: AsJson = False) -> None:
+    """Compute from the paper's printed numbers what they show; no model and no data are needed.
+
+    Differences between methods against their variation over data sets, who is best how often,
+    whether the numbers are possible, and sentences that they contradict. Numbers are in the paper's
+    units: percent, and AURC times 1000.
+    """
+    from dtpt.report.paper.reading import read_paper
+    from dtpt.report.paper.reading_tables import reading_tables
+
+    facts = read_paper()
+    parts = (part for table in reading_tables(facts).values() for part in (table, ""))
+    emit(facts, *parts, as_json=as_json, framed=False)
+
+
 HIDDEN = ("lambda_", "template", "shard", "fresh")
 OF_TARGET = dict.fromkeys(("model", "method", "seed", "views"), "the target's")
+WAYS_ON = (
+    "--partial does what can be done with what is here; --dry-run estimates the time it takes."
+)
 
 
 class ReproduceOptions(EvalOptions):
@@ -212,8 +229,11 @@ def _reproduce(name: str, options: ReproduceOptions) -> tuple[Any, int]:
     print("\n".join(filter(None, (part.title, part.note))))
     about: dict[str, Any] = {"target": name, "title": whole.title, "note": whole.note}
     about["missing"] = missing.document()
-    if options.dry_run or (missing and not (options.partial and ready.runs)):
-        return {**about, "cost": _cost(part, missing)}, FAILED if missing else 0
+    can_run = not missing or (options.partial and bool(ready.runs))
+    if options.dry_run or not can_run:
+        show(*missing.lines, *([WAYS_ON] if missing else []))
+        cost = {"cost": _cost(part)} if options.dry_run else {}
+        return {**about, **cost}, FAILED if missing else 0
     document: Any
     if part.kind == "analysis":
         document, failures = _analyse(options, ready, folder=options.output / name), 0
@@ -224,11 +244,11 @@ def _reproduce(name: str, options: ReproduceOptions) -> tuple[Any, int]:
     return document, PARTIAL if missing or missing.context or failures else 0
 
 
-def _cost(target: "Target", missing: "MissingInputs") -> dict[str, Any]:
-    """Print what is missing and what the target would cost, measured here and now."""
+def _cost(target: "Target") -> dict[str, Any]:
+    """Print an estimate of what the target would cost, measured here and now."""
     from dtpt.report.paper import reproduce as costs
 
-    show(*missing.lines, "Measuring this machine with random weights ...")
+    print("Measuring this machine with random weights ...", flush=True)
     whole, rows = costs.Cost(0, 0.0), []
     for run in target.runs:
         cost = costs.estimate(run, costs.measure_speed(run.model))
@@ -236,12 +256,12 @@ def _cost(target: "Target", missing: "MissingInputs") -> dict[str, Any]:
         counts = map(str, (len(run.datasets), len(run.methods), len(run.seeds)))
         texts = (f"{cost.images:,}", costs.duration_text(cost.seconds))
         rows.append((run.model, *counts, *texts))
-    heads = ("model", "data sets", "methods", "seeds", "images", "time here")
+    heads = ("model", "data sets", "methods", "seeds", "images", "estimated time")
     show(
         text_table("Images are counted under each seed", heads, rows=rows),
-        f"In all: {whole.images:,} images, about {costs.duration_text(whole.seconds)}.",
+        f"Estimate for this machine alone: {whole.images:,} images, "
+        f"{costs.duration_text(whole.seconds)}.",
         "`dtpt eval --shard` divides the work among machines.",
-        *(["--partial does what can be done with what is here."] if missing else []),
     )
     return asdict(whole)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dtpt.cli.flags import Config, flags
 from dtpt.errors import DtptError
+from dtpt.methods import load_plugins
 from dtpt.web.options import ServeOptions
 
 
@@ -26,6 +27,8 @@ def serve(
 
     host, token = options.host, options.token
     access(host, options.port, token=token)  # raises before anything is opened
+    for problem in load_plugins()[1]:  # here, so that no request waits for an import
+        print(problem, file=sys.stderr)
     with listen(host, options.port) as listener:
         port = listener.getsockname()[1]
         address = f"http://{bracketed(host)}:{port}/"

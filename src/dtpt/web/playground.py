@@ -24,7 +24,7 @@ from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.commands import predict_lines
 from dtpt.images import open_image, pixel_digest
-from dtpt.methods import ResolvedMethod, method_title, resolve_method
+from dtpt.methods import ResolvedMethod, method_title, recipe_groups, resolve_method
 from dtpt.prediction.prediction import Prediction
 from dtpt.prediction.predictor import Predictor
 from dtpt.tuning import Outcome, TuningSettings
@@ -104,16 +104,18 @@ class EncodedImage:
 
 @dataclass(frozen=True)
 class _Query:
-    """Settings with what they resolve to."""
+    """Settings with what they resolve to, for methods that share views."""
 
     settings: PredictSettings
-    methods: tuple[ResolvedMethod, ...]
+    methods: dict[int, ResolvedMethod]  # by their index in the settings
     predictor: Predictor
+    is_shown: bool  # whether these are the views that a page shows
 
     @property
     def rendered_for(self) -> tuple[ResolvedMethod, ...] | None:
         """The methods that decide which views are rendered; None for all views."""
-        return None if "views" in self.settings.show else self.methods
+        is_shown = self.is_shown and "views" in self.settings.show
+        return None if is_shown else tuple(self.methods.values())
 
     def key(self, image_id: str) -> str:
         """Return the cache key of an image's features: views depend on recipe and seed."""
@@ -153,14 +155,16 @@ class Playground:
         Runs in the worker's thread; the job receives the progress, and ends the work by raising.
         """
         started = time.monotonic()
-        methods = tuple(resolve_method(name) for name in settings.methods)
-        query = _Query(settings, methods, self._predictor(settings))
+        query, *others = self._queries(settings)
         encoded, is_cached = self._encoded(image, query, job=job)
-        predictor, features = query.predictor, encoded.features
-        kept = [view for view in range(len(features)) if view not in settings.dropped]
-        outcomes = predictor.answer(features[kept], methods, progress=job.progress("methods"))
+        outcomes = _answer(query, encoded.features, job=job)
+        for other in others:
+            more, was_cached = self._encoded(image, other, job=job)
+            outcomes |= _answer(other, more.features, job=job)
+            is_cached = is_cached and was_cached
+        predictor = query.predictor
         zero_shot = predictor.prediction(outcomes[0]).zero_shot
-        views = _views(predictor, features, kept=kept) if "views" in settings.show else None
+        views = _views(query, encoded.features) if "views" in settings.show else None
         commands = None
         if "commands" in settings.show:
             commands = predict_lines(
@@ -179,8 +183,8 @@ class Playground:
             duplicates=[list(group) for group in predictor.prompts.duplicates],
             zero_shot=_record(zero_shot, "zero-shot"),
             predictions=[
-                self._prediction(name, outcome, query=query, info=encoded.info)
-                for name, outcome in zip(settings.methods, outcomes, strict=True)
+                self._prediction(name, outcomes[index], query=query, info=encoded.info)
+                for index, name in enumerate(settings.methods)
             ],
             views=views,
             commands=commands,
@@ -188,10 +192,17 @@ class Playground:
             seconds=time.monotonic() - started,
         )
 
-    def _predictor(self, settings: PredictSettings) -> Predictor:
+    def _queries(self, settings: PredictSettings) -> list[_Query]:
+        """Return one query for each kind of views, those of the settings first."""
         classes, template = settings.classes, settings.template
         predictor = self._cached_predictor(classes, template, settings=settings.tuning)
-        return predictor.with_recipe(ViewRecipe(count=settings.views, augmix=settings.augmix))
+        methods = [resolve_method(name) for name in settings.methods]
+        recipe = ViewRecipe(count=settings.views, augmix=settings.augmix)
+        groups = recipe_groups(methods, recipe).items()
+        return [
+            _Query(settings, {k: methods[k] for k in members}, predictor.with_recipe(own), i == 0)
+            for i, (own, members) in enumerate(groups)
+        ]
 
     def _make_predictor(
         self, classes: tuple[str, ...], template: str, *, settings: TuningSettings
@@ -279,8 +290,20 @@ def _record(prediction: Prediction, name: str) -> schemas.MethodPrediction:
     )
 
 
-def _views(predictor: Predictor, features: Tensor, *, kept: Sequence[int]) -> list[schemas.View]:
+def _kept(query: _Query, features: Tensor) -> list[int]:
+    return [view for view in range(len(features)) if view not in query.settings.dropped]
+
+
+def _answer(query: _Query, features: Tensor, *, job: Job) -> dict[int, Outcome]:
+    """Run the methods of a query on the (N, D) views that are kept."""
+    kept, methods = features[_kept(query, features)], list(query.methods.values())
+    outcomes = query.predictor.answer(kept, methods, progress=job.progress("methods"))
+    return dict(zip(query.methods, outcomes, strict=True))
+
+
+def _views(query: _Query, features: Tensor) -> list[schemas.View]:
     """Return the zero-shot prediction of every view (N, D), and which ones are tuned on."""
+    predictor, kept = query.predictor, _kept(query, features)
     logits = predictor.view_logits(features)  # (N, C)
     confident = {kept[k] for k in predictor.confident_views(logits[kept])}
     views = []

@@ -13,7 +13,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dtpt.calibration import Calibration, read_calibration
-from dtpt.clip.loading import load_model
 from dtpt.clip.model import Clip
 from dtpt.errors import CalibrationError, DtptError, os_error
 from dtpt.files import printable
@@ -52,12 +51,7 @@ def start(
         torch.set_num_threads(options.threads)
     evidence = [cell for path in options.evidence for cell in read_evidence(path)]
     calibrations = {path: read_calibration(path) for path in options.calibration}
-    model = load_model(
-        options.model,
-        device=options.device,
-        activation=options.activation,
-        precision=options.precision,
-    )
+    model = options.load()
     for path, calibration in calibrations.items():
         _check_model(calibration, model, path=path)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
