@@ -1,16 +1,15 @@
 """Draw the folder trees and the table of `docs/data.md` from the catalogue of data sets.
 
-`python docs/dataset_trees.py` brings the page up to date; a test compares the two. The page is kept
-in the repository, because people read it where the site is not built.
+`python docs/dataset_trees.py` brings the page up to date.
 """
 
-import re
 from pathlib import Path
+
+from made_parts import brought_up_to_date
 
 from dtpt.data.catalog import NAMED_SETS, CatalogEntry, Layout, catalog_entry
 
 PAGE = Path(__file__).with_name("data.md")
-_MARKED = re.compile(r"<!-- made: (table|tree) ?(\S*) -->\n(?:.*?\n)??<!-- end -->", re.DOTALL)
 _LABELS = {
     "split": "split file",
     "variants": "variant list",
@@ -68,17 +67,16 @@ def tree(entry: CatalogEntry, place: Layout) -> str:
     return "\n".join(lines)
 
 
-def brought_up_to_date(text: str) -> str:
+def up_to_date() -> str:
     """Return the page with every marked part drawn anew."""
 
-    def drawn(match: re.Match[str]) -> str:
-        kind, name = match[1], match[2]
-        content = sets_table() if kind == "table" else trees(name)
-        return f"<!-- made: {kind}{' ' + name if name else ''} -->\n{content}\n<!-- end -->"
+    def drawn(words: str) -> str:
+        kind, _, name = words.partition(" ")
+        return sets_table() if kind == "table" else trees(name)
 
-    return _MARKED.sub(drawn, text)
+    return brought_up_to_date(PAGE.read_text("utf-8"), drawn)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(brought_up_to_date(PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(up_to_date(), "utf-8")
     print(f"{PAGE.name}: {len(NAMED_SETS)} sets")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from dtpt import Classifier
 from dtpt.analysis import analyse, to_json
-from dtpt.analysis.basis import common_bases, rotated
+from dtpt.analysis.bases import common_bases, in_basis
 from dtpt.analysis.regularisers import gradient_agreement
 from dtpt.clip.config import ClipConfig, ResNetConfig, SmallResNetConfig
 from dtpt.clip.model import Clip, initialise
@@ -141,11 +141,11 @@ def test_bases_and_gradients_are_compared_there(tiny_clip, views):
     with far_device() as device:
         for where in ("cpu", device):
             model = moved(tiny_clip, where)
-            text, features = model.encode_text(NAMES), views.to(where)
-            for rotation in common_bases(text, features.mean(dim=0)).values():
-                turned = rotated(model, rotation)
-                tuner = Tuner(turned, PromptSet.build(turned, NAMES))
-                found.append([pair["cosine"] for pair in gradient_agreement(tuner, methods)])
+            tuner = Tuner(model, PromptSet.build(model, NAMES))
+            bases = common_bases(tuner.initial_text_features, views.to(where).mean(dim=0))
+            for name, rotation in bases.items():
+                turned = [resolve_method(in_basis(m.method, rotation, name=name)) for m in methods]
+                found.append([pair["cosine"] for pair in gradient_agreement(tuner, turned)])
     near, far = found[: len(found) // 2], found[len(found) // 2 :]
     np.testing.assert_allclose(far, near, atol=1e-3)
 

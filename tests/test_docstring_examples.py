@@ -11,7 +11,7 @@ import dtpt
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 MODULES = ["dtpt", *(found.name for found in pkgutil.walk_packages(dtpt.__path__, "dtpt."))]
-SCRIPTS = ["pages", "dataset_trees"]  # of docs/
+SCRIPTS = ["pages", "dataset_trees", "made_parts"]  # of docs/
 WITH_EXAMPLES = [
     name
     for name in MODULES

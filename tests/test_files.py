@@ -1,5 +1,6 @@
 """Reading takes regular files only, writing is all or nothing, every path can be printed."""
 
+import json
 import os
 import socket
 import subprocess
@@ -109,9 +110,21 @@ def test_every_file_name_can_be_printed_and_stored(name):
     assert text.encode("utf-8").decode("utf-8") == text
 
 
-@given(st.text())
+@given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_ordinary_text_stays_as_it_is(text):
     assert printable(text) == text
+
+
+@given(st.text(st.characters(categories=["Cc", "Zl", "Zp"]), min_size=1))
+def test_control_characters_are_escaped(text):
+    assert printable(text).isprintable()
+    assert json.loads(f'"{printable(text)}"') == text
+    assert printable(text, keep=text) == text
+
+
+def test_family_of_emoji_stays_whole_and_marks_that_reorder_a_line_do_not():
+    assert printable("👩‍👩‍👧") == "👩‍👩‍👧"
+    assert printable("gpj.\u202etac") == "gpj.\\u202etac"
 
 
 def test_bytes_that_are_not_utf8_are_shown_in_hexadecimal(tmp_path):

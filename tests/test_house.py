@@ -34,6 +34,7 @@ POSITIONAL = {
     "src/dtpt/clip/packed.py:forward": "torch calls it by position",
     "src/dtpt/cli/flags.py:read_environment": "cyclopts calls it by position",
     "src/dtpt/cli/flags.py:read_config": "cyclopts calls it by position",
+    "src/dtpt/cli/flags.py:check_whole_numbers": "cyclopts calls it by position",
     "training/augment.py:uniform": "count, low, high: as everywhere",
     "training/augment.py:pick": "the order of torch.where",
 }

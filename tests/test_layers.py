@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dtpt"
 LAYERS = [
     {"errors"},
-    {"images", "files", "machine", "metrics", "tables"},
+    {"images", "files", "machine", "metrics", "tables", "terminal"},
     {"executors"},
     {"clip", "pocket"},
     {"views"},

@@ -19,9 +19,9 @@ from dtpt.tables import (
     metric_column,
     number_text,
     records,
-    terminal,
     text_table,
 )
+from dtpt.terminal import terminal
 
 EVIL = "<script>a|b & 50 %_[x]</script>"
 
@@ -55,7 +55,7 @@ def numbers(titles=("TPT", "D-TPT (λ = 10⁵)"), **extra) -> Table:
 
 def printed(table: Table, width: int, *, framed: bool = True) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(terminal(table, framed=framed))
+    console.print(terminal(table, framed=framed), crop=False)
     return console.file.getvalue()
 
 
@@ -93,13 +93,23 @@ def test_records_and_csv_hold_the_numbers_behind_the_cells() -> None:
     assert next(records([text_table("", ("a", "b"), rows=[("x", "y")])]))["text"] == "y"
 
 
-def test_nothing_is_cut_in_a_narrow_terminal() -> None:
+def test_a_spreadsheet_computes_no_text() -> None:
+    for text in ("=1+1", "@SUM(A1)", "+cmd|x", "-2+3", "\t=1"):
+        table = text_table("", ("a", "b"), rows=[(text, "-0.5")])
+        (line,) = csv.DictReader(io.StringIO(csv_text([table])))
+        assert line["row"].startswith("'")
+        assert line["text"] == "-0.5"
+
+
+@pytest.mark.parametrize("width", [66, 60, 20])
+def test_nothing_is_cut_in_a_narrow_terminal(width) -> None:
     table = numbers(("mean-views+with=a-long-name@auto=0.9", "TPT and several further words here"))
-    text = printed(table, 60)
+    text = printed(table, width)
     assert "…" not in text
-    assert max(len(line) for line in text.splitlines()) <= 60
+    assert max(len(line) for line in text.splitlines()) <= 66  # what one column needs
     for part in ("mean-views+with=a-long-name@auto=0.9", "61.90†", "[60.0, 62.4]", "(continued)"):
         assert part in text
+    assert "paper 64.72, Δ −2.82‡ │" in text
 
 
 def test_names_that_look_like_markup_of_the_terminal_stay_whole() -> None:
@@ -116,5 +126,6 @@ def test_texts_are_aligned_left_and_numbers_right() -> None:
 
 def test_numbers_have_the_unit_and_the_sign_of_their_metric() -> None:
     assert number_text(-0.1234, METRICS["ece"]) == "−12.34"
+    assert number_text(-0.00001, METRICS["ece"]) == "0.00"
     assert number_text(0.1234, METRICS["aurc"], signed=True) == "+123.40"
     assert interval_text((-0.1, 0.2), METRICS["brier"], signed=True) == "[−0.1000, +0.2000]"

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import dataset_trees
 import pages
+import paper_tables
 import pytest
+from made_parts import without_made_parts
 from run_page import PAGES
 
 from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.data.layouts import find_folder
+from dtpt.report.paper.reading import read_paper
+from dtpt.report.paper.reading_tables import reading_tables
+from dtpt.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 DOTTED = re.compile(r"`(dtpt(?:\.[A-Za-z_]\w*)+)(?=[`(])")
@@ -95,8 +100,19 @@ def test_the_site_builds_offline_without_a_warning_and_loads_nothing_from_elsewh
 
 def test_trees_and_sizes_on_the_page_of_data_sets_are_those_of_the_catalogue():
     text = dataset_trees.PAGE.read_text("utf-8")
-    assert dataset_trees.brought_up_to_date(text) == text, "run: python docs/dataset_trees.py"
+    assert dataset_trees.up_to_date() == text, "run: python docs/dataset_trees.py"
     assert set(re.findall(r"made: tree (\S+)", text)) == set(NAMED_SETS)
+
+
+def test_tables_on_the_page_about_the_paper_are_those_of_the_command():
+    text = paper_tables.PAGE.read_text("utf-8")
+    assert paper_tables.up_to_date() == text, "run: python docs/paper_tables.py"
+    tables = reading_tables(read_paper())
+    assert sorted(re.findall(r"made: (\S+)", text)) == sorted(tables)
+    computed = set(re.findall(r"\d+\.\d+", " ".join(map(markdown, tables.values()))))
+    written = set(re.findall(r"\d+\.\d+", without_code(without_made_parts(text))))
+    assert len(written) > 10
+    assert written <= computed
 
 
 LAYOUTS = [(name, k) for name in NAMED_SETS for k in range(len(catalog_entry(name).layouts))]
