@@ -5,6 +5,7 @@ from handmade import dataset, write_run
 
 from dtpt.report import Variant, load_runs
 from dtpt.report.derived import (
+    FRACTION,
     TEMPERED,
     chosen_variant,
     shown_variants,
@@ -56,6 +57,31 @@ def test_the_chosen_lambda_is_that_of_the_other_sets(tmp_path) -> None:
         assert shown is stored
 
 
+FRACTIONS = (("mean-views", None), ("zero-shot+views=0.5", None), ("zero-shot+views=1", None))
+BEST_FRACTION = {"pets": "mean-views", "cars": "zero-shot+views=0.5", "cows": "zero-shot+views=0.5"}
+
+
+def fraction_says(cell, index):
+    """Half of the answers are right, and each set is calibrated at one fraction only."""
+    return index % 2 == 0, 0.5 if cell.method == BEST_FRACTION[cell.dataset] else 0.95
+
+
+def test_the_fraction_of_views_is_that_of_the_other_sets(tmp_path) -> None:
+    sets = [dataset(name, samples=20, methods=FRACTIONS) for name in BEST_FRACTION]
+    with load_runs([write_run(tmp_path, sets, fraction_says)]) as loaded:
+        condition = with_derived_rows(loaded).conditions[0]
+    selected = {name: chosen[FRACTION.label] for name, chosen in condition.fitted.variants.items()}
+    assert selected["pets"] == Variant("zero-shot+views=0.5")
+    (shown,) = condition.finished("pets", FRACTION)
+    assert shown.metric("nll") > condition.finished("pets", Variant("mean-views"))[0].metric("nll")
+
+
+def test_rows_that_are_read_from_other_views_of_another_method_are_not_candidates() -> None:
+    names = {"mean-views": True, "zero-shot+views=0.1": True, "zero-shot": False}
+    names |= {"tpt+views=0.1": False, "zero-shot+views=0.1+sals": False, "mean-logits": False}
+    assert {name: Variant(name).is_mean_of_views for name in names} == names
+
+
 def test_a_set_alone_gets_no_derived_row(tmp_path) -> None:
     condition = condition_of(tmp_path, ("pets",))
     assert condition.variants() == condition.stored_variants()
@@ -68,7 +94,8 @@ def test_without_stored_probabilities_there_is_no_temperature(tmp_path) -> None:
 
 
 def test_what_another_run_fitted_is_used_as_it_is(tmp_path) -> None:
-    fitted = LeaveOneOut({"pets": 1.0, "cars": 100.0}, {"pets": {"d-tpt": 1e6}})
+    chosen = {"pets": {CHOSEN.label: Variant("d-tpt", 1e6)}}
+    fitted = LeaveOneOut({"pets": 1.0, "cars": 100.0}, chosen)
     condition = condition_of(tmp_path, fitted=fitted)
     (same,) = condition.finished("pets", TEMPERED)
     (flat,) = condition.finished("cars", TEMPERED)

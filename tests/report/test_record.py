@@ -127,6 +127,7 @@ def test_the_packaged_record_is_the_full_demo() -> None:
         stem, _, lambda_ = name.partition("@")
         assert any(label.startswith(stem) for label in labels)
         assert not lambda_ or f"{stem}@{float(lambda_):.10g}" in labels
+    assert {"d-tpt+chosen", "mean-views+fraction"} <= labels
     assert found.fitted.temperatures.keys() == found.results.results.keys()
 
 
@@ -134,17 +135,19 @@ def test_the_record_of_one_model_is_not_shown_for_another() -> None:
     assert load_record("RN50/openai") is None
 
 
-def test_the_quick_demo_takes_the_lambda_that_the_record_chooses(record) -> None:
-    def methods(lambdas):
-        fitted = record.fitted.__class__({}, lambdas)
+def test_the_quick_demo_takes_what_the_record_selects(record) -> None:
+    def methods(selected):
+        fitted = record.fitted.__class__({}, selected)
         return demo_plan(record.model_copy(update={"fitted": fitted}), full=False)[1]
 
+    views = {"mean-views+fraction": Variant("zero-shot+views=0.4")}
     chosen = {
-        "openmoji/activities": {"d-tpt": 1e7},
-        "openmoji-line/activities": {"d-tpt": 1e5},
-        "openmoji/objects": {"d-tpt": 1e4},  # not a set of the quick demo
+        "openmoji/activities": {"d-tpt+chosen": Variant("d-tpt", 1e7), **views},
+        "openmoji-line/activities": {"d-tpt+chosen": Variant("d-tpt", 1e5)},
+        "openmoji/objects": {"d-tpt+chosen": Variant("d-tpt", 1e4)},  # not in the quick demo
     }
-    assert [m for m in methods(chosen) if m.startswith("d-tpt")] == ["d-tpt@1e5", "d-tpt@1e+07"]
+    added = [name for name in methods(chosen) if name not in METHODS]
+    assert added == ["d-tpt@10000000", "zero-shot+views=0.4"]
     assert "d-tpt@1e6" in methods({})
 
 

@@ -1,9 +1,9 @@
-"""Rows derived from stored ones: a chosen λ and a fitted temperature, leave-one-dataset-out.
+"""Rows derived from stored ones: what was selected or fitted, leave-one-dataset-out.
 
-A temperature or a λ that is chosen on the images it is then shown on looks better than it is. So
-both are chosen for each data set on the *other* sets of its family, by negative log-likelihood
-(leave-one-dataset-out). A set alone in its family gets no temperature, and its λ is the default of
-the method's authors where that was run, else the middle one.
+A temperature, a λ or a fraction of views that is selected on the images it is then shown on looks
+better than it is. So each is selected for a data set on the *other* sets of its family, by negative
+log-likelihood (leave-one-dataset-out). A set alone in its family gets no temperature and no
+fraction, and its λ is the default of the method's authors where that was run, else the middle one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +27,7 @@ from dtpt.report.load import (
 
 TPT = Variant("tpt")  # gets the temperature: its confidence is the one to correct
 TEMPERED = Variant("tpt", derived="temperature")
+FRACTION = Variant("mean-views", derived="fraction")
 
 Labelled = list[tuple[LogProbabilities, npt.NDArray[np.int64]]]
 """Log-probabilities (n, C) and labels (n,) under every seed."""
@@ -44,23 +45,24 @@ def with_derived_rows(loaded: Loaded, fitted: LeaveOneOut | None = None) -> Load
 def _derive(condition: Condition, fitted: LeaveOneOut | None) -> Condition:
     cells = dict(condition.cells)
     temperatures: dict[str, float] = {}
-    lambdas: dict[str, dict[str, float]] = {}
+    selected: dict[str, dict[str, Variant]] = {}
     for family in condition.families:
         sets = condition.sets_of(family)
         tpt = {name: _labelled_tpt(condition, name) for name in sets}
-        known = fitted or LeaveOneOut(_temperatures(tpt), _lambdas(condition, sets))
+        known = fitted or LeaveOneOut(_temperatures(tpt), _selected(condition, sets))
+        derived = {variant.label: variant for variant in _candidates(condition, sets)}
         for name in sets:
-            for method, lambda_ in known.lambdas.get(name, {}).items():
-                lambdas.setdefault(name, {})[method] = lambda_
-                finished = condition.finished(name, Variant(method, lambda_))
+            for label, stored in known.variants.get(name, {}).items():
+                finished = condition.finished(name, stored) if label in derived else ()
                 for seed, rows in zip(condition.seeds, finished, strict=False):
-                    cells[name, Variant(method, derived="chosen"), seed] = rows
+                    cells[name, derived[label], seed] = rows
+                    selected.setdefault(name, {})[label] = stored
             if name in known.temperatures and tpt[name]:
                 temperatures[name] = known.temperatures[name]
                 for seed, (numbers, _) in zip(condition.seeds, tpt[name], strict=True):
                     rows = condition.cells[name, TPT, seed]
                     cells[name, TEMPERED, seed] = _tempered(rows, numbers, at=temperatures[name])
-    return replace(condition, cells=cells, fitted=LeaveOneOut(temperatures, lambdas))
+    return replace(condition, cells=cells, fitted=LeaveOneOut(temperatures, selected))
 
 
 def _tempered(cell: CellRows, numbers: LogProbabilities, *, at: float) -> CellRows:
@@ -92,18 +94,40 @@ def _temperatures(tpt: Mapping[str, Labelled]) -> dict[str, float]:
     }
 
 
-def _lambdas(condition: Condition, sets: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Choose λ for each set and every method that was run with several on the whole family."""
-    lambdas: dict[str, dict[str, float]] = {}
-    stored = condition.stored_variants(sets)
-    for method in dict.fromkeys(v.method for v in stored if v.lambda_ is not None):
-        variants = [variant for variant in stored if variant.method == method]
+def _candidates(condition: Condition, sets: Sequence[str]) -> dict[Variant, list[Variant]]:
+    """Return every row that is selected among stored ones, with those."""
+    stored, candidates = condition.stored_variants(sets), dict[Variant, list[Variant]]()
+    for variant in stored:
+        if variant.lambda_ is not None:
+            row = Variant(variant.method, derived="chosen")
+            candidates.setdefault(row, []).append(variant)
+    candidates[FRACTION] = [variant for variant in stored if variant.is_mean_of_views]
+    return candidates
+
+
+def _selected(condition: Condition, sets: Sequence[str]) -> dict[str, dict[str, Variant]]:
+    """Select for each set among the variants that were run on the whole family."""
+    selected: dict[str, dict[str, Variant]] = {name: {} for name in sets}
+    for row, variants in _candidates(condition, sets).items():
         losses = [mean_loss(condition, sets, variant=variant) for variant in variants]
         if len(sets) > 1 and len(variants) > 1 and None not in losses:
             for name in sets:
-                lambda_ = chosen_variant(condition, name, method=method).lambda_
-                lambdas.setdefault(name, {})[method] = lambda_ or 0.0
-    return lambdas
+                best = _best_elsewhere(condition, name, variants)
+                selected[name] |= {} if best is None else {row.label: best}
+    return selected
+
+
+def _best_elsewhere(
+    condition: Condition, dataset: str, variants: Sequence[Variant]
+) -> Variant | None:
+    """Return the variant with the lowest loss on the other sets of the family, if all have one."""
+    family = condition.datasets[dataset].family
+    others = [name for name in condition.sets_of(family) if name != dataset]
+    losses = {variant: mean_loss(condition, others, variant=variant) for variant in variants}
+    known = {variant: loss for variant, loss in losses.items() if loss is not None}
+    if len(known) < len(variants):
+        return None
+    return min(known, key=lambda variant: known[variant])
 
 
 def shown_variants(condition: Condition, dataset: str) -> tuple[Variant, ...]:
@@ -120,12 +144,7 @@ def chosen_variant(condition: Condition, dataset: str, *, method: str) -> Varian
     own = [v for v in stored if condition.finished(dataset, v)] or stored
     if len(own) == 1:
         return own[0]
-    others = [name for name in condition.sets_of(family) if name != dataset]
-    losses = {variant: mean_loss(condition, others, variant=variant) for variant in own}
-    known = {variant: loss for variant, loss in losses.items() if loss is not None}
-    if len(known) == len(own):
-        return min(known, key=lambda variant: known[variant])
-    return _usual(own, family)
+    return _best_elsewhere(condition, dataset, own) or _usual(own, family)
 
 
 def mean_loss(condition: Condition, datasets: Iterable[str], *, variant: Variant) -> float | None:

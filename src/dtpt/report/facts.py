@@ -116,9 +116,14 @@ class FamilyFacts:
 
     @property
     def shown(self) -> tuple[Variant, ...]:
-        """Every method once: at the chosen λ where several were run."""
-        chosen = {v.method for v in self.variants if v.derived == "chosen"}
-        return tuple(v for v in self.variants if v.derived or v.method not in chosen)
+        """Every method once: at the selected λ or fraction of views where several were run."""
+        by_lambda = {v.method for v in self.variants if v.derived == "chosen"}
+        by_fraction = any(v.derived == "fraction" for v in self.variants)
+        return tuple(
+            v
+            for v in self.variants
+            if v.derived or not (v.method in by_lambda or (by_fraction and v.is_mean_of_views))
+        )
 
     def document(self) -> dict[str, Any]:
         return {

@@ -20,7 +20,7 @@ from dtpt.commands import eval_command, method_words
 from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.errors import ReportError, RunError
 from dtpt.files import canonical_json
-from dtpt.methods import method_label, method_title
+from dtpt.methods import method_label, method_title, parse_label
 from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.runs.merging import merge_columns, pair_samples
 from dtpt.runs.reading import Run, session_notes
@@ -37,6 +37,7 @@ COLUMNS = (
 DERIVED = {
     "temperature": " + temperature (leave-one-dataset-out)",
     "chosen": " (λ leave-one-dataset-out)",
+    "fraction": " (fraction leave-one-dataset-out)",
 }
 """Rows that are computed from stored ones, and what follows the method in their titles."""
 MOST_UNFINISHED = 20  # cells that the notes name
@@ -67,6 +68,14 @@ class Variant:
     def title(self) -> str:
         """Method and λ as the paper writes them."""
         return method_title(self.method, self.lambda_) + DERIVED.get(self.derived, "")
+
+    @property
+    def is_mean_of_views(self) -> bool:
+        """Whether this is the untuned model, read from a fraction of the views."""
+        parsed = parse_label(self.method)
+        return parsed.without_views().name == (
+            "mean-views" if parsed.views is None else "zero-shot"
+        )
 
     @property
     def look(self) -> tuple[str, float | None]:
@@ -112,7 +121,8 @@ class LeaveOneOut:
     """What was chosen for each data set on the other sets of its family."""
 
     temperatures: Mapping[str, float] = field(default_factory=dict)  # of TPT, by data set
-    lambdas: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by set and method
+    variants: Mapping[str, Mapping[str, Variant]] = field(default_factory=dict)
+    """The stored variant whose rows are shown, by data set and label of the derived one."""
 
 
 class Source:

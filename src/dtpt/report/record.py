@@ -31,9 +31,12 @@ from dtpt.tables import Table
 PACKAGED = "demo.json"
 QUICK_GROUPS = ("activities",)  # the smallest, whole: 510 images in colour, 510 as line art
 # The paper's five methods, D-TPT with its authors' λ, and the mean over views.
-METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
-# Further λ of D-TPT: all sets but one choose the one that is shown for it.
-GRID = ("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6")
+METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@100000", "mean-views")
+# Further λ of D-TPT and fractions of views: all sets but one select the one that is shown for it.
+GRID = (
+    *("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6"),
+    *(f"zero-shot+views={fraction}" for fraction in (0.1, 0.2, 0.4, 0.5, 0.7)),
+)
 USUAL = "d-tpt@1e6"  # without a record to choose from
 # what of a machine decides the last bits of a number
 SAME_KIND = ("machine", "processor", "system", "device", "torch", "threads")
@@ -194,17 +197,16 @@ def _family_values(new: Record, record: Record) -> list[Pair]:
 
 
 def demo_plan(record: Record | None, *, full: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return data sets and methods of the demo; the quick one takes the λ of the record."""
+    """Return data sets and methods of the demo; the quick one takes what the record selected."""
     groups = BENCHMARK_GROUPS if full else QUICK_GROUPS
     sets = tuple(f"{style}/{group}" for style in (COLOUR, LINE) for group in groups)
     if full:
         return sets, (*METHODS, *GRID)
-    lambdas = record.fitted.lambdas if record else {}
-    chosen = [lambdas[name]["d-tpt"] for name in sets if "d-tpt" in lambdas.get(name, {})]
-    words = dict.fromkeys(f"d-tpt@{lambda_:g}" for lambda_ in chosen if lambda_ != 1e5)
-    return sets, (*METHODS, *(words if chosen else (USUAL,)))
+    selected = record.fitted.variants if record else {}
+    words = [v.label for name in sets for v in selected.get(name, {}).values()]
+    return sets, tuple(dict.fromkeys((*METHODS, *(words or (USUAL,)))))
 
 
 def demo_methods() -> set[str]:
     """Return the names of the methods that a record of the demo keeps."""
-    return {resolve_method(name).name for name in METHODS}
+    return {resolve_method(name).name for name in (*METHODS, *GRID)}

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dtpt.methods import PAPER_METHODS
 from dtpt.metrics import Comparison, calibration_verdict
 from dtpt.metrics.comparison import corrected_level
-from dtpt.report.derived import TEMPERED, TPT
+from dtpt.report.derived import FRACTION, TEMPERED, TPT
 from dtpt.report.facts import FamilyFacts
 from dtpt.report.load import Condition, Variant, set_title
 
@@ -107,7 +107,8 @@ class Verdict:
 
     @property
     def averaged(self) -> Effect | None:
-        return self.effect(AVERAGED)
+        """What the mean over views does, at the fraction that other sets select if there is one."""
+        return self.effect(FRACTION) or self.effect(AVERAGED)
 
     @property
     def tempered(self) -> Effect | None:
@@ -116,7 +117,9 @@ class Verdict:
     @cached_property
     def _effects(self) -> list[Effect]:
         """What further methods do to TPT, each at one λ."""
-        others = [v for v in self.facts.shown if v not in (ZERO_SHOT, TPT, AVERAGED, TEMPERED)]
+        others = [
+            v for v in self.facts.shown if v not in (ZERO_SHOT, TPT, AVERAGED, FRACTION, TEMPERED)
+        ]
         return [effect for variant in others if (effect := self.effect(variant))]
 
     @property
