@@ -2,6 +2,8 @@
 
     options.py      what the operator decides: address, files, limits
     guard.py        who may send requests, limits of a request, every error with its stable code
+    connection.py   one HTTP connection: its limits, refusals while a body is still being sent
+    deadline.py     a check before every operation of torch
     queue.py        one thread that computes, a bounded queue, deadlines, cancellation
     schemas.py      the JSON that comes in and goes out
     playground.py   image and settings in, predictions out: a thin layer over `Predictor`

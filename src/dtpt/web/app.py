@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ValidationError
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive
 
 import dtpt
 from dtpt.clip.loading.names import EMBEDDED
+from dtpt.files import json_depth
 from dtpt.methods import PAPER_METHODS, known_methods, method_look, method_title
 from dtpt.web import presets, schemas
 from dtpt.web.evidence import score_csv
@@ -87,6 +88,7 @@ def build_app(
         description="Calibrated test-time prompt tuning for CLIP-like models.",
         docs_url=None,
         redoc_url=None,
+        responses=ERRORS,
         lifespan=lifespan,
     )
     app.state.service = service
@@ -114,7 +116,7 @@ def _service(request: Request) -> Service:
 @router.post(
     "/v1/predict",
     response_model=schemas.PredictResponse,
-    responses={**ERRORS, 200: {"content": {LINES: {}}}},
+    responses={200: {"content": {LINES: {}}}},
     openapi_extra=PREDICT_BODY,
 )
 async def predict(request: Request) -> Response:
@@ -131,9 +133,7 @@ async def predict(request: Request) -> Response:
         return await _response(request, service.worker.submit(work, job), job=job)
 
 
-@router.post(
-    "/v1/score", response_model=schemas.ScoreResponse, responses=ERRORS, openapi_extra=SCORE_BODY
-)
+@router.post("/v1/score", response_model=schemas.ScoreResponse, openapi_extra=SCORE_BODY)
 async def score(
     request: Request, bins: Annotated[int, Query(ge=1, le=schemas.MAX_BINS)] = 20
 ) -> Response:
@@ -142,7 +142,7 @@ async def score(
     limits = service.playground.limits
     job = Job(time.monotonic() + limits.deadline)
     with service.scorer.slot(job):
-        work = partial(score_csv, await read_body(request, limits), bins=bins)
+        work = partial(score_csv, await read_body(request, limits), bins=bins, check=job.check)
         return await _response(request, service.scorer.submit(work, job), job=job)
 
 
@@ -152,7 +152,7 @@ async def read_predict_request(
     """Return the image (None if the settings name it by id) and the settings."""
     kind = content_type(headers)
     if kind == "application/json":
-        settings = PredictSettings.model_validate_json(body)
+        settings = parse_settings(body)
         if settings.image_id is None:
             raise Refusal("settings_invalid", "image_id: is missing; JSON has no image.")
         return None, settings
@@ -161,7 +161,19 @@ async def read_predict_request(
     fields = await _form_fields(body, headers, most=limits.max_body_bytes)
     if not fields.get("image") or "settings" not in fields:
         raise Refusal("body_malformed", "The form needs the fields 'image' and 'settings'.")
-    return fields["image"], PredictSettings.model_validate_json(fields["settings"])
+    return fields["image"], parse_settings(fields["settings"])
+
+
+def parse_settings(text: bytes) -> PredictSettings:
+    """Read settings; a `Refusal` for JSON that is too large or too deep to be read at all."""
+    size, most, deepest = len(text), schemas.MAX_SETTINGS_BYTES, schemas.MAX_DEPTH
+    if size > most:
+        message = f"settings: {size:,} bytes of JSON, more than {most:,}."
+        raise Refusal("settings_invalid", message)
+    if (depth := json_depth(text)) > deepest:
+        message = f"settings: nested {depth:,} levels deep, more than {deepest}."
+        raise Refusal("settings_invalid", message)
+    return PredictSettings.model_validate_json(text)
 
 
 class _InMemoryParser(MultiPartParser):
@@ -178,7 +190,9 @@ async def _form_fields(body: bytes, headers: Headers, *, most: int) -> dict[str,
     try:
         form = await parser.parse()
     except (MultiPartException, FormParserError, ValueError, KeyError) as error:
-        raise Refusal("body_malformed", f"The form cannot be read: {error}.") from None
+        raise Refusal(
+            "body_malformed", f"The form cannot be read: {str(error).rstrip('.')}."
+        ) from None
     fields = {}
     for name, value in form.multi_items():
         fields[name] = await value.read() if isinstance(value, UploadFile) else value.encode()
@@ -249,8 +263,14 @@ def _stream(
     return StreamingResponse(lines(), media_type=LINES)
 
 
-@router.get("/v1/thumbnails/{key}", responses=ERRORS, response_class=Response)
-async def thumbnails(request: Request, key: str) -> Response:
+@router.get(
+    "/v1/thumbnails/{key}",
+    responses={200: {"content": {"image/jpeg": {}}}},
+    response_class=Response,
+)
+async def thumbnails(
+    request: Request, key: Annotated[str, Path(max_length=schemas.MAX_TEXT)]
+) -> Response:
     """Return the views of an image on one sheet, in rows of eight (JPEG)."""
     encoded = _service(request).playground.images.get(key)
     if encoded is None or encoded.sheet is None:
@@ -306,7 +326,7 @@ async def healthz() -> dict[str, bool]:
     return {"alive": True}
 
 
-@router.get("/readyz", responses=ERRORS)
+@router.get("/readyz")
 async def readyz(request: Request) -> dict[str, bool]:
     """Return 200 while requests are accepted, 503 when the server is stopping."""
     _service(request)

@@ -4,7 +4,7 @@ Runs and calibrations count only for the same setup: model, method, λ, class li
 tuning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from dtpt import metrics
 from dtpt.calibration import Calibration, Setup
+from dtpt.errors import MetricError, RunError
 from dtpt.metrics.prediction_files import parse_predictions
-from dtpt.runs import open_run
+from dtpt.runs import Cell, Run, open_run
 from dtpt.runs.calibrate import setup_of
 from dtpt.tuning import Outcome
-from dtpt.web.schemas import Calibrated, Evidence, MetricValue, ScoreResponse
+from dtpt.web.schemas import MAX_SAMPLES, Calibrated, Evidence, MetricValue, ScoreResponse
 
 NEAREST = 100  # predictions behind one piece of evidence
 LEAST = 30  # with fewer the interval is too wide to be useful
@@ -31,16 +32,19 @@ class CellEvidence:
     setup: Setup
     confidence: npt.NDArray[np.float64]  # (n,)
     correct: npt.NDArray[np.bool_]  # (n,)
+    clusters: npt.NDArray[np.int64]  # (n,); copies of an image, or several of one thing, are one
 
     def applies_to(self, setup: Setup) -> bool:
         """Return whether the setup is the same; the order of the classes does not matter."""
         is_same = not _with_sorted_classes(self.setup).differences(_with_sorted_classes(setup))
-        return is_same and len(self.confidence) >= LEAST
+        return is_same and len(np.unique(self.clusters)) >= LEAST
 
     def near(self, confidence: float) -> Evidence:
-        """Count correct ones among the predictions that are nearest in confidence."""
+        """Count correct ones among the predictions nearest in confidence, one of each cluster."""
         distance = np.abs(self.confidence - confidence)
-        nearest = np.argsort(distance, kind="stable")[:NEAREST]
+        order = np.argsort(distance, kind="stable")
+        _, first = np.unique(self.clusters[order], return_index=True)
+        nearest = order[np.sort(first)[:NEAREST]]
         confidences = self.confidence[nearest]
         correct, count = int(self.correct[nearest].sum()), len(nearest)
         low, high = metrics.binomial_interval(correct, count)
@@ -61,14 +65,18 @@ def _with_sorted_classes(setup: Setup) -> Setup:
 
 
 def read_evidence(path: Path) -> list[CellEvidence]:
-    """Read the rows of a run with its first seed, so that each image counts once."""
+    """Read the rows of a finished run with its first seed, so that each image counts once."""
     with open_run(path) as run:
-        return [
-            CellEvidence(cell.dataset, setup_of(run, cell), rows.confidence, rows.correct)
-            for cell in run.cells
-            if cell.seed == run.spec.seeds[0]
-            for rows in (run.rows_of(cell),)
-        ]
+        cells = [cell for cell in run.cells if cell.seed == run.spec.seeds[0]]
+        if text := run.unfinished(*cells):
+            raise RunError(text)
+        return [_cell_evidence(run, cell) for cell in cells]
+
+
+def _cell_evidence(run: Run, cell: Cell) -> CellEvidence:
+    rows = run.rows_of(cell)
+    _, clusters = np.unique(rows.cluster.astype(str), return_inverse=True)
+    return CellEvidence(cell.dataset, setup_of(run, cell), rows.confidence, rows.correct, clusters)
 
 
 def calibrated(
@@ -92,14 +100,24 @@ def calibrated(
     return None
 
 
-def score_csv(data: bytes, *, bins: int) -> ScoreResponse:
-    """Score predictions: columns confidence and correct, or p0, p1, ... and label."""
+def score_csv(data: bytes, *, bins: int, check: Callable[[], object]) -> ScoreResponse:
+    """Score predictions: columns confidence and correct, or p0, p1, ... and label.
+
+    `check` is called between the stages, and ends the work by raising.
+    """
+    lines = max(data.count(b"\n"), data.count(b"\r"))
+    if lines > MAX_SAMPLES + 1:
+        raise MetricError(f"The file has {lines:,} lines, more than {MAX_SAMPLES:,} samples.")
     predictions = parse_predictions(data, name="The file")
+    check()
     conventions = metrics.Conventions(bins=bins)
     values = metrics.score(predictions, conventions)
+    check()
+    verdict = metrics.calibration_verdict(predictions, conventions)
+    check()
     return ScoreResponse(
         count=len(predictions.confidence),
-        verdict=metrics.calibration_verdict(predictions, conventions),
+        verdict=verdict,
         metrics=[_metric(key, value) for key, value in values.items()],
         bins=_bins(predictions, bins),
     )

@@ -45,6 +45,7 @@ CODES: dict[str, tuple[int, str]] = {
     "image_unsupported": (415, "Send a JPEG, PNG, WebP, GIF, BMP or AVIF file."),
     "body_unsupported": (415, "Send multipart/form-data or application/json."),
     "image_unreadable": (422, "Save the image again, for example as PNG."),
+    "http_malformed": (400, "Send HTTP/1.1 with at most 32,768 bytes of headers."),
     "body_malformed": (400, "Correct the body; docs/serve.md has an example."),
     "settings_invalid": (422, "Correct the setting that the message names."),
     "classes_invalid": (422, "Correct the class names or the template."),
@@ -60,7 +61,7 @@ CODES: dict[str, tuple[int, str]] = {
 
 # After these the connection is closed: a body may follow that is not read.
 _CLOSING = {"host_refused", "origin_refused", "header_missing", "token_missing", "body_too_slow"}
-_CLOSING |= {"body_too_large", "busy", "stopping"}
+_CLOSING |= {"body_too_large", "http_malformed", "busy", "stopping"}
 
 # The first kind that fits gives the code.
 _CODES_OF_ERRORS: tuple[tuple[type[DtptError], str], ...] = (
@@ -190,18 +191,30 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        is_started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal is_started
             if message["type"] == "http.response.start":
+                is_started = True
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        app: ASGIApp = self.app
         try:
             check_request(scope, self.access)
-        except Refusal as refusal:
-            scope["refusal"] = refusal.code
-            app = refusal.response()
-        await app(scope, receive, send_with_headers)
+            await self.app(scope, receive, send_with_headers)
+        except asyncio.CancelledError:  # the time for requests under way is over
+            refusal = Refusal("stopping", "The server is stopping.")
+        except Exception as error:
+            # the framework raises an error again after it was logged and sent as a response
+            if scope.get("refusal") == "internal":
+                return
+            refusal = as_refusal(error)
+        else:
+            return
+        scope["refusal"] = refusal.code
+        if not is_started:
+            await refusal.response()(scope, receive, send_with_headers)
 
 
 def check_request(scope: Scope, access: Access) -> None:

@@ -30,6 +30,7 @@ from dtpt.prediction.predictor import Predictor
 from dtpt.tuning import Outcome, TuningSettings
 from dtpt.views import ViewRecipe, contact_sheet
 from dtpt.web import schemas
+from dtpt.web.deadline import CheckedOperations
 from dtpt.web.evidence import CellEvidence, calibrated
 from dtpt.web.guard import Refusal, check_image
 from dtpt.web.options import Limits
@@ -154,6 +155,12 @@ class Playground:
 
         Runs in the worker's thread; the job receives the progress, and ends the work by raising.
         """
+        with CheckedOperations(job.check):
+            return self._predict(image, settings, job=job)
+
+    def _predict(
+        self, image: bytes | None, settings: PredictSettings, *, job: Job
+    ) -> PredictResponse:
         started = time.monotonic()
         query, *others = self._queries(settings)
         encoded, is_cached = self._encoded(image, query, job=job)
@@ -222,6 +229,7 @@ class Playground:
             return known, True
         check_image(image, self.limits)
         decoded = open_image(image, name="The image", max_pixels=self.limits.max_pixels)
+        job.check()
         image_id = pixel_digest(decoded)
         known = self.images.get(query.key(image_id))
         if known is not None and (known.sheet is not None or query.rendered_for is not None):

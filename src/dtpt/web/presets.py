@@ -3,15 +3,16 @@
 import io
 from functools import lru_cache
 from importlib import resources
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from dtpt.data import openmoji
 from dtpt.data.catalog import NAMED_SETS, catalog_entry, family_title
 from dtpt.data.dataset import prompt_name
 from dtpt.web.guard import Refusal
-from dtpt.web.schemas import ClassList, Error, Example
+from dtpt.web.schemas import MAX_TEXT, ClassList, Example
 
 # Predictions that tuning changes, easy ones, and known errors of `pocket`.
 DRAWINGS = tuple(f"{ord(emoji):X}" for emoji in "🦊🧊🍌🚲🦖🐱🎸🍙🌻🌶🔨⛵😎🪼🚂🏀")
@@ -21,6 +22,8 @@ MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+
+Name = Annotated[str, Path(max_length=MAX_TEXT)]
 
 router = APIRouter()
 
@@ -49,8 +52,8 @@ async def list_class_lists() -> list[ClassList]:
     return [entry for entry, _ in class_lists().values()]
 
 
-@router.get("/v1/classes/{name:path}", responses={404: {"model": Error}})
-async def list_classes(name: str) -> list[str]:
+@router.get("/v1/classes/{name:path}")
+async def list_classes(name: Name) -> list[str]:
     """Return the names of one class list."""
     if name not in class_lists():
         raise Refusal("not_found", "There is no such class list.")
@@ -69,8 +72,17 @@ async def list_examples() -> list[Example]:
     ]
 
 
-@router.get("/v1/examples/{code}", responses={404: {"model": Error}}, response_class=Response)
-async def render_example(code: str, *, presentation: str = "plain", line: bool = False) -> Response:
+@router.get(
+    "/v1/examples/{code}",
+    responses={200: {"content": {"image/png": {}}}},
+    response_class=Response,
+)
+async def render_example(
+    code: Name,
+    *,
+    presentation: Annotated[str, Query(max_length=MAX_TEXT)] = "plain",
+    line: bool = False,
+) -> Response:
     """Return a drawing as PNG, with the pixels of the benchmark."""
     png = await run_in_threadpool(_drawing, code, presentation, line=line)
     return Response(png, media_type="image/png")

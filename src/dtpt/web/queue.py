@@ -3,7 +3,8 @@
 A request takes a *slot* before its body is read, so that the memory of all requests together is
 bounded; without a free slot it gets 503 and a time to try again. Work ends early when its client
 disconnects, when its deadline passes, or when the server stops. A thread cannot be stopped from
-outside, so the work checks for this itself: between views, batches of the image encoder, methods.
+outside, so the work checks for this itself: before every operation of torch (`deadline.py`),
+between views, and between the stages of a request.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dtpt.web.guard import Refusal
 
@@ -79,7 +80,9 @@ class Worker:
         self._jobs.add(job)
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release, job))
-        return asyncio.wrap_future(future)
+        wrapped = asyncio.wrap_future(future)
+        wrapped.add_done_callback(_retrieve)
+        return wrapped
 
     def _run(self, work: Callable[[], Result], job: Job) -> Result:
         job.check()
@@ -97,3 +100,9 @@ class Worker:
         for job in list(self._jobs):
             job.cancelled.set()
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _retrieve(future: "asyncio.Future[Any]") -> None:
+    """Look at an error that nobody waits for after a deadline; asyncio would print it."""
+    if not future.cancelled():
+        future.exception()

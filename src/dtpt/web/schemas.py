@@ -2,13 +2,49 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dtpt.calibration import Provenance, Targets
+from dtpt.errors import short_repr
+from dtpt.methods import parse_label
 from dtpt.options import ImageOptions
 
 MAX_CLASSES, MAX_METHODS, MAX_VIEWS, MAX_STEPS, MAX_BINS = 1000, 12, 64, 10, 100
-Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+MAX_TEXT, MAX_METHOD_TEXT, MAX_MODIFIERS = 200, 120, 8
+MAX_SAMPLES = 500_000  # of a CSV file
+MAX_RATE = 1e3  # of the optimiser
+MAX_NUMBER = 1e12  # in the name of a method; its inverse is the least
+MAX_SETTINGS_BYTES, MAX_DEPTH = 1_000_000, 8  # of JSON
+
+
+def _bounded_method(name: str) -> str:
+    """Refuse a name with many modifiers, or with numbers beyond every use."""
+    parsed = parse_label(name)
+    if (count := len(parsed.modifiers)) > MAX_MODIFIERS:
+        raise ValueError(f"has {count} modifiers, at most {MAX_MODIFIERS}: {short_repr(name)}")
+    for part in (*parsed.modifiers, parsed.rule):
+        value = _number(part.rpartition("=")[2])
+        if value and not 1 / MAX_NUMBER <= abs(value) <= MAX_NUMBER:
+            bounds = f"between {1 / MAX_NUMBER:g} and {MAX_NUMBER:g}"
+            raise ValueError(f"the number in {short_repr(part)} must lie {bounds}")
+    return name
+
+
+def _number(text: str) -> float:
+    """Return the number in a method name; 0 for what is none, which the parser explains."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+_WITHOUT_CONTROLS = r"^[^\x00-\x1f]*$"
+Text = Annotated[str, Field(max_length=MAX_TEXT, pattern=_WITHOUT_CONTROLS)]
+MethodName = Annotated[
+    str,
+    Field(max_length=MAX_METHOD_TEXT, pattern=_WITHOUT_CONTROLS),
+    AfterValidator(_bounded_method),
+]
 Part = Literal["views", "words", "evidence", "commands"]
 
 
@@ -20,26 +56,33 @@ class PredictSettings(ImageOptions):
         Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True, description="Class names."),
     ]
     methods: Annotated[
-        tuple[Text, ...],
+        tuple[MethodName, ...],
         Field(min_length=1, max_length=MAX_METHODS, description="Of /v1/methods, or d-tpt@1e5."),
     ] = ("zero-shot", "d-tpt")
+    template: Annotated[Text, Field(description="Prompt with {} for the class name.")] = (
+        "a photo of a {}."
+    )
+    views: Annotated[
+        int, Field(ge=1, le=MAX_VIEWS, description="Views, the original included.")
+    ] = MAX_VIEWS
+    steps: Annotated[int, Field(ge=0, le=MAX_STEPS, description="AdamW steps; 0 is zero-shot.")] = 1
+    learning_rate: Annotated[float, Field(gt=0, le=MAX_RATE, description="Of AdamW.")] = 5e-3
+    weight_decay: Annotated[float, Field(ge=0, le=MAX_RATE, description="Of AdamW.")] = 0.01
     dropped: Annotated[
-        tuple[int, ...],
+        tuple[Annotated[int, Field(ge=1, lt=MAX_VIEWS)], ...],
         Field(max_length=MAX_VIEWS, description="Views to leave out; never the original, view 0."),
     ] = ()
     show: Annotated[
         tuple[Part, ...], Field(max_length=4, description="Further parts of the response.")
     ] = ()
     image_id: Annotated[
-        str | None, Field(max_length=64, description="Of an image that was sent before.")
+        str | None,
+        Field(pattern=r"^[0-9a-f]{64}$", description="Of an image that was sent before."),
     ] = None
 
     @model_validator(mode="after")
-    def _within_limits(self) -> Self:
-        if self.views > MAX_VIEWS or self.steps > MAX_STEPS or len(self.template) > 200:
-            limits = f"{MAX_VIEWS} views, {MAX_STEPS} steps and 200 characters of the template"
-            raise ValueError(f"more than {limits}")
-        if any(not 0 < view < self.views for view in self.dropped):
+    def _views_exist(self) -> Self:
+        if any(view >= self.views for view in self.dropped):
             raise ValueError(f"dropped: must be views from 1 to {self.views - 1}")
         return self
 

@@ -1,6 +1,5 @@
 """The process: socket, model, signals, and uvicorn between them and the service."""
 
-import asyncio
 import logging
 import signal
 import socket
@@ -10,13 +9,13 @@ from pathlib import Path
 
 import torch
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dtpt.calibration import Calibration, read_calibration
 from dtpt.clip.model import Clip
 from dtpt.errors import CalibrationError, DtptError, os_error
 from dtpt.files import printable
 from dtpt.web.app import Service, build_app
+from dtpt.web.connection import BACKLOG, MOST_HEADER_BYTES, allow_open_files, protocol
 from dtpt.web.evidence import read_evidence
 from dtpt.web.guard import Access, logger
 from dtpt.web.options import ServeOptions
@@ -24,15 +23,13 @@ from dtpt.web.playground import Playground
 from dtpt.web.telemetry import Write
 
 GRACE_SECONDS = 10  # for requests under way when the process is asked to stop
-CONNECTIONS = 512  # uvicorn answers 503 to more
-MOST_HEADER_BYTES = 32_768
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = f"Cannot listen on {host}, port {port}: {os_error(error)}."
         raise DtptError(f"{reason} Choose another --port or --host.") from None
@@ -55,6 +52,7 @@ def start(
     for path, calibration in calibrations.items():
         _check_model(calibration, model, path=path)
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns about clients' forms
     for note in model.notes:
         logger.warning(note)
     playground = Playground(
@@ -64,6 +62,7 @@ def start(
         evidence=evidence,
         calibrations=list(calibrations.values()),
     )
+    allow_open_files()
     server = make_server(Service(playground), access=access, write=write, ready=ready)
 
     def stop(_number: int, _frame: object) -> None:
@@ -88,14 +87,15 @@ def make_server(
     """Return a server that is not running yet: `server.run(sockets=[listener])`."""
     config = uvicorn.Config(
         build_app(service, access=access, write=write, ready=ready),
-        http=_protocol(service.playground.limits.header_seconds),
+        http=protocol(service.playground.limits),
         ws="none",
         lifespan="on",
         log_config=None,
+        log_level="error",  # its warnings are about what clients send
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=MOST_HEADER_BYTES,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -103,19 +103,3 @@ def make_server(
     server = uvicorn.Server(config)
     service.is_stopping = lambda: server.should_exit
     return server
-
-
-def _protocol(seconds: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol that closes connections without a request in time."""
-
-    class ImpatientProtocol(H11Protocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.loop.call_later(seconds, self._close_if_silent)
-
-        def _close_if_silent(self) -> None:
-            cycle: object = self.cycle  # None until the headers of a request have arrived
-            if cycle is None and not self.transport.is_closing():
-                self.transport.close()
-
-    return ImpatientProtocol
