@@ -98,6 +98,8 @@ class FakeCluster:
     probes: int = 0
     start_answer: str = ""
     start_error: Exception | None = None
+    driver_is_alive: bool = True
+    head_is_there: bool = True
 
     def add(self, node, **resources):
         self.nodes_by_id[node] = {
@@ -113,8 +115,22 @@ class FakeCluster:
 
     # -- what the executor calls --
 
+    def head_answers(self, address):
+        assert address == "head:1"
+        return self.head_is_there
+
+    def is_closed(self, address):
+        assert address == "driver:2"
+        return not self.driver_is_alive
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address="head:1", get_node_id=lambda: "driver")
+
     def nodes(self):
-        return list(self.nodes_by_id.values())
+        assert self.head_is_there, "Ray would wait for the head"
+        driver = {"NodeID": "driver", "Alive": self.driver_is_alive, "Resources": {}}
+        driver |= {"NodeManagerAddress": "driver", "NodeManagerPort": 2}
+        return [driver, *self.nodes_by_id.values()]
 
     def remote(self, thing):
         return SimpleNamespace(options=lambda **options: _Bound(self, thing, options))

@@ -1,5 +1,7 @@
 """The Ray executor on a fake cluster: every fault of nodes and workers, in no time."""
 
+import time
+
 import pytest
 
 pytest.importorskip("ray")
@@ -24,6 +26,8 @@ from dtpt.executors.ray import RayExecutor
 def cluster(monkeypatch):
     made = FakeCluster()
     monkeypatch.setattr(executor_module, "ray", made)
+    for name in ("head_answers", "is_closed"):
+        monkeypatch.setattr(executor_module, name, getattr(made, name))
     for name in ("SECONDS_TO_WAIT", "SECONDS_BETWEEN_LOOKS"):
         monkeypatch.setattr(executor_module, name, 0.0)
     monkeypatch.setattr(executor_module, "SECONDS_WITHOUT_NODES", 0.2)
@@ -326,6 +330,47 @@ def test_deaths_at_the_start_count_only_in_a_row(cluster, make):
         settle(executor)
         assert len(cluster.workers) == 1
     assert cluster.notes == []
+
+
+def test_head_that_is_away_for_a_moment_costs_nothing(cluster, make):
+    cluster.add("a")
+    executor = make()
+    settle(executor)
+    submit(executor, 2)
+    cluster.head_is_there = False
+    settle(executor)
+    (worker,) = cluster.workers
+    worker.fail(ActorDiedError())  # nobody can say of what
+    assert settle(executor) == []
+    cluster.head_is_there = True
+    settle(executor)  # the node joins again
+    events = []
+    while cluster.workers[0].open_works:
+        cluster.workers[0].answer()
+        events += settle(executor)
+    assert [type(event) for event in events] == [Done, Done]
+
+
+def test_head_that_stays_away_ends_the_run_with_the_way_to_resume(cluster, make, monkeypatch):
+    monkeypatch.setattr(executor_module, "SECONDS_WITHOUT_HEAD", 0.05)
+    cluster.add("a")
+    executor = make()
+    settle(executor)
+    time.sleep(0.1)  # a driver that was busy with something else
+    cluster.head_is_there = False
+    assert settle(executor) == []
+    time.sleep(0.1)
+    with pytest.raises(RunError, match=r"head:1.*run the same command again"):
+        settle(executor)
+
+
+def test_loss_of_the_drivers_own_node_ends_the_run(cluster, make):
+    cluster.add("a")
+    executor = make()
+    settle(executor)
+    cluster.driver_is_alive = False
+    with pytest.raises(RunError, match="run the same command again"):
+        settle(executor)
 
 
 def test_error_of_dtpt_on_a_node_ends_the_run(cluster, make):

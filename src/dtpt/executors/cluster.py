@@ -3,21 +3,29 @@
 Ray itself is imported in functions, so that the rest of dtpt works without it.
 """
 
+import atexit
 import logging
 import os
 import re
+import signal
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Literal
 
 from dtpt.errors import RunError
 
 SECONDS_TO_REACH = 5.0
+SECONDS_TO_ANSWER = 2.0  # of a head that has answered before
 SETTINGS = 4  # type of a frame of HTTP/2
 MEMORY_FRACTION = 0.8  # of what is free; the rest is for caches and others
 MOST_VIEW_WORKERS = 8
+SECONDS_TO_LEAVE = 5.0
+# what of Ray's connection waits for an answer of the head when it is closed
+WAITING = ("gcs_error_subscriber", "gcs_log_subscriber", "listener_thread", "logger_thread")
 # settings that silence Ray; inherited by what it starts here
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -96,11 +104,79 @@ def connected(executor: str) -> Iterator[None]:
             return
         address = executor.partition("=")[2] or None
         check_address(address or os.environ.get("RAY_ADDRESS", ""))
+        with own_sigterm() as restore:
+            try:
+                _join(ray, address)
+                restore()
+                yield
+            finally:
+                _leave(ray)
+
+
+def _leave(ray: Any) -> None:
+    """End the connection; give up on a head that is away, for which Ray would wait for ever."""
+    if not ray.is_initialized() or head_answers(ray.get_runtime_context().gcs_address):
+        ray.shutdown()
+        return
+    worker = ray._private.worker.global_worker
+    for name in WAITING:
+        if hasattr(worker, name):
+            setattr(worker, name, _Lost())
+    ending = threading.Thread(target=ray.shutdown, daemon=True)
+    ending.start()
+    ending.join(SECONDS_TO_LEAVE)
+    if ending.is_alive():
+        atexit.unregister(ray.shutdown)  # it would wait once more when the process ends
+
+
+class _Lost:
+    """What Ray closes and joins without waiting, and what ends the thread that still polls it."""
+
+    def close(self) -> None: ...
+
+    def join(self) -> None: ...
+
+    def poll(self) -> None:
+        raise ConnectionError("the head is away")
+
+
+@contextmanager
+def own_sigterm() -> Iterator[Callable[[], None]]:
+    """Handle SIGTERM as before, although Ray starts inside; call what is yielded when it has.
+
+    Ray replaces Python's handler by one that exits with code 15, and the system's by one that
+    prints a stack of C++ and aborts. Where a handler raises while Ray waits, Ray raises a plain
+    KeyboardInterrupt instead. Both become what the handler raises.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield lambda: None  # Ray sets no handler in other threads
+        return
+    raised: list[BaseException] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
         try:
-            _join(ray, address)
-            yield
-        finally:
-            ray.shutdown()
+            before(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        yield lambda: _set_sigterm(handle)
+    except (SystemExit, KeyboardInterrupt) as error:
+        if isinstance(error, SystemExit) and error.code == signal.SIGTERM and not raised:
+            with suppress(BaseException):
+                handle(signal.SIGTERM, None)
+        if raised and error is not raised[0]:
+            raise raised[0] from None
+        raise
+    finally:
+        if not raised:  # the handler itself may have set another one
+            _set_sigterm(before)
+
+
+def _set_sigterm(handler: Callable[[int, FrameType | None], Any]) -> None:
+    signal.signal(signal.SIGTERM, handler)
 
 
 def check_address(address: str) -> None:
@@ -126,6 +202,31 @@ def check_address(address: str) -> None:
             f"The service at {address} is not the head of a Ray cluster; perhaps its dashboard? "
             "Give the address that `ray start --head` prints, usually with port 6379."
         )
+
+
+def head_answers(address: str) -> bool:
+    """Check within seconds whether the head of our cluster is there; Ray itself would wait."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), SECONDS_TO_ANSWER) as head:
+            return _speaks_http2(head)
+    except OSError:
+        return False
+
+
+def is_closed(address: str) -> bool:
+    """Check whether nobody listens at an address, as after a process has died.
+
+    A process that is only slow, or stopped, still counts as listening.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), SECONDS_TO_ANSWER).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _speaks_http2(connection: socket.socket) -> bool:

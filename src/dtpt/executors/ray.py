@@ -24,15 +24,25 @@ from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dtpt.errors import DtptError, RunError
-from dtpt.executors.cluster import Quota, ResourceRequest, choose_quota, one_line
+from dtpt.executors.cluster import (
+    Quota,
+    ResourceRequest,
+    choose_quota,
+    head_answers,
+    is_closed,
+    one_line,
+)
 from dtpt.executors.pool import SECONDS_TO_END, STARTS, Attempts, Event, Factory, Worker
 from dtpt.machine import describe_machine, free_memory, package_version
 
 SECONDS_WITHOUT_NODES = 600.0  # after which a run ends
+SECONDS_WITHOUT_HEAD = 15.0  # after which a run ends; Ray would end the process after 60
 SECONDS_TO_START = 120.0  # of the workers, for `wait_for_nodes`
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_WAIT = 0.5
 MOST_EVENTS = 256  # that are stored together
+RESUME = "Finished images are kept: run the same command again when there is a cluster."
+LOST_NODE = f"Ray's node on the driver's machine has died. {RESUME}"
 
 
 class Deployment(Protocol):
@@ -139,6 +149,10 @@ class RayExecutor:
         self._note, self._record = note, record
         self._alone_since = time.monotonic()
         self._last_look = -math.inf
+        context = ray.get_runtime_context()
+        self._head, self._own_node = context.gcs_address, context.get_node_id()
+        self._away_since = math.inf  # when the head did not answer first
+        self._own_address = ""  # of that node, once it is known
         self._ours = node_facts()
         self._nodes: dict[str, _Node] = {}
         self._members: list[_Member] = []
@@ -224,18 +238,45 @@ class RayExecutor:
 
     # -- nodes --
 
-    def _look(self, *, now: bool = False) -> None:
-        """Compare with the nodes that Ray knows, at most once a second unless `now`."""
+    def _look(self, *, now: bool = False) -> bool:
+        """Compare with the nodes that Ray knows, at most once a second unless `now`.
+
+        Returns whether they are known: not while the head of the cluster is away.
+        """
         if not now and time.monotonic() < self._last_look + SECONDS_BETWEEN_LOOKS:
-            return
+            return True
         self._last_look = time.monotonic()
+        if not self._check_head():
+            return False
         alive = {entry["NodeID"]: entry for entry in ray.nodes() if entry["Alive"]}
+        if self._own_node not in alive:
+            raise RunError(LOST_NODE)
+        own = alive[self._own_node]
+        self._own_address = f"{own['NodeManagerAddress']}:{own['NodeManagerPort']}"
         for node_id in [node_id for node_id in self._nodes if node_id not in alive]:
             self._leave(self._nodes.pop(node_id))
         for node_id, entry in alive.items():
             usable = choose_quota(entry["Resources"], self._request).workers
             if node_id not in self._nodes and usable:
                 self._join(node_id, entry)
+        return True
+
+    def _check_head(self) -> bool:
+        """Return whether the head answers, before Ray is asked, which would wait for it.
+
+        Some seconds after the driver's own node has died, Ray ends the process without a word.
+        """
+        if self._own_address and is_closed(self._own_address):
+            raise RunError(LOST_NODE)
+        is_there = head_answers(self._head)
+        now = time.monotonic()
+        self._away_since = math.inf if is_there else min(self._away_since, now)
+        if (seconds := now - self._away_since) > SECONDS_WITHOUT_HEAD:
+            raise RunError(
+                f"The head of the Ray cluster, {self._head}, has not answered for {seconds:.0f} "
+                f"seconds. {RESUME}"
+            )
+        return is_there
 
     def _join(self, node_id: str, entry: dict[str, Any]) -> None:
         name = entry["NodeManagerHostname"]
@@ -358,9 +399,12 @@ class RayExecutor:
         self._events.append(replace(event, worker=member.node.name))
 
     def _failed(self, owner: _Node | _Member, error: RayError) -> None:
-        self._look(now=True)  # if its node is gone, this queues everything again
+        is_known = self._look(now=True)  # if its node is gone, this queues everything again
         node = owner if isinstance(owner, _Node) else owner.node
         if node.id not in self._nodes:
+            return
+        if not is_known:  # nobody is to blame; the node joins again when the head is back
+            self._leave(self._nodes.pop(node.id))
             return
         if isinstance(owner, _Node):
             node.early_deaths += 1
