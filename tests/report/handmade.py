@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from dtpt.data import fingerprint as fingerprint_of
 from dtpt.runs.rows import Row, pack
 from dtpt.runs.shards import MAIN_STORE
 from dtpt.runs.spec import Cell, DatasetSpec, MethodSpec, ModelSpec, RunSpec
@@ -18,6 +19,7 @@ TUNING = {
     "rho": 0.1,
     "entropy": "of-mean",
 }
+NAME = "image-{:05d}"
 SESSION = MappingProxyType({"environment": {"torch": "none", "threads": 1}})
 FIVE = (("zero-shot", None), ("tpt", None), ("c-tpt", 50.0), ("o-tpt", 18.0), ("d-tpt", 1e5))
 
@@ -33,14 +35,13 @@ def dataset(
     samples: int = 4,
     family: str = "fine-grained",
     methods: Sequence[tuple[str, float | None]] = FIVE,
-    fingerprint: str = "",
     limit: int | None = None,
     whole: int | None = None,
     classes: int = 3,
 ) -> DatasetSpec:
     return DatasetSpec(
         name=name,
-        fingerprint=fingerprint or f"{name}-fingerprint",
+        fingerprint="",  # see `write_run`
         classes=classes,
         samples=samples,
         whole=samples if whole is None else whole,
@@ -70,15 +71,17 @@ def write_run(
     precision: str = "float32",
     batch: int = 1,
     names: Sequence[str] = (),
+    labels: Sequence[int] = (),
     cluster: int = 1,
 ) -> Path:
     """Write one store; `done` says per row whether it is "ok", "failed" or "" (not there yet).
 
     `cluster` images in a row are one cluster.
     """
+    signed = [_with_fingerprint(entry, classes, names, labels) for entry in datasets]
     spec = RunSpec(
         model=ModelSpec(name=model, fingerprint=f"{model}-weights"),
-        datasets=tuple(datasets),
+        datasets=tuple(signed),
         seeds=tuple(seeds),
         template=template,
         context=context,
@@ -95,17 +98,30 @@ def write_run(
             store.write_classes(entry.name, classes)
             cells = [cell for cell in spec.cells() if cell.dataset == entry.name]
             for index in range(entry.samples):
-                name = names[index] if names else f"image-{index:05d}"
+                name = names[index] if names else NAME.format(index)
                 group = f"cluster-{index // cluster}" if cluster > 1 else ""
                 _write_sample(store, entry, cells, index, says, done, keep, name, group)
     return folder
+
+
+def _with_fingerprint(entry, classes, names, labels) -> DatasetSpec:
+    samples = [
+        SampleRecord(
+            names[index] if names else NAME.format(index),
+            labels[index] if labels else index % entry.classes,
+        )
+        for index in range(entry.samples if entry.limit is None else entry.whole)
+    ]
+    return entry.model_copy(update={"fingerprint": fingerprint_of(classes, samples)})
 
 
 def _write_sample(store, entry, cells, index, says, done, keep, name, cluster) -> None:
     sample = SampleRecord(name, label=index % entry.classes, cluster=cluster)
     states = {cell: done(cell, index) for cell in cells}
     answers = {
-        cell: answer(sample.label, *says(cell, index), classes=entry.classes, keep=keep)
+        cell: answer(
+            sample.label, *says(cell, index), classes=entry.classes, keep=keep, lambda_=cell.lambda_
+        )
         for cell, state in states.items()
         if state == "ok"
     }
@@ -117,13 +133,19 @@ def _write_sample(store, entry, cells, index, says, done, keep, name, cluster) -
 
 
 def answer(
-    label: int, correct: bool, confidence: float, *, classes: int = 3, keep: bool = True
+    label: int,
+    correct: bool,
+    confidence: float,
+    *,
+    classes: int = 3,
+    keep: bool = True,
+    lambda_: float | None = None,
 ) -> Row:
     """The answer of a model that spreads what is left evenly over the other classes."""
     prediction = label if correct else (label + 1) % classes
     rest = (1 - confidence) / max(classes - 1, 1)
     squares = confidence**2 + (classes - 1) * rest**2
-    probabilities = np.full(classes, max(rest, 1e-12))
+    probabilities = np.full(classes, max(rest, 1e-300))
     probabilities[prediction] = confidence
     return Row(
         prediction=prediction,
@@ -133,7 +155,8 @@ def answer(
         sum_squares=squares,
         top5=f"[[{prediction},{confidence}]]",
         zero_shot_prediction=label,
-        zero_shot_confidence=0.4,
+        zero_shot_confidence=0.5,
+        lambda_used=lambda_,
         log_probabilities=pack(np.log(probabilities)) if keep else None,
     )
 

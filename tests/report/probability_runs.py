@@ -32,36 +32,42 @@ def write_probabilities(
     many samples have rows, where not all; `clusters` and `keys` (of the content) are by sample.
     """
     factors = overconfidence or {}
+    rng = np.random.default_rng(seed)
+    logits = 5 * rng.normal(size=(samples, 4))
+    labels = (logits + rng.gumbel(size=(samples, 4))).argmax(axis=1).tolist()
     run = write_run(
         folder,
         [dataset(name, samples=samples, methods=methods, classes=4)],
         lambda cell, index: (True, 0.5),
         done=lambda cell, index: "",
         classes=CLASSES,
+        labels=labels,
     )
     with open_run(run) as empty:
         spec = empty.spec
-    rng = np.random.default_rng(seed)
     with Store(run / "run.sqlite", spec) as store:
         store.begin_session({"environment": {"threads": 1}})
         for index in range(samples if written is None else written):
-            logits = 5 * rng.normal(size=4)
-            label = int((logits + rng.gumbel(size=4)).argmax())
             sample = SampleRecord(
                 f"image-{index:05d}",
-                label=label,
+                label=labels[index],
                 cluster=clusters[index] if clusters else "",
                 image_key=keys[index] if keys else None,
             )
             said = {
-                cell: answer(factors.get(cell.method, 1.0) * logits, label=label, keep=keep)
+                cell: answer(
+                    factors.get(cell.method, 1.0) * logits[index],
+                    label=labels[index],
+                    keep=keep,
+                    lambda_=cell.lambda_,
+                )
                 for cell in spec.cells()
             }
             store.write(name, sample, rows=said)
     return run
 
 
-def answer(logits, *, label, keep):
+def answer(logits, *, label, keep, lambda_=None):
     log_p = logits - np.logaddexp.reduce(logits)
     p = np.exp(log_p)
     best = int(p.argmax())
@@ -74,5 +80,6 @@ def answer(logits, *, label, keep):
         top5=f"[[{best},{float(p[best])}]]",
         zero_shot_prediction=best,
         zero_shot_confidence=float(p[best]),
+        lambda_used=lambda_,
         log_probabilities=pack(log_p) if keep else None,
     )

@@ -84,14 +84,15 @@ def test_empty_folder_missing_run_and_run_without_rows_are_refused(tmp_path: Pat
 
 def test_one_name_for_two_class_lists_is_refused(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", [dataset(methods=ONE)], says)
-    other = dataset(methods=ONE, fingerprint="other")
-    second = write_run(tmp_path / "b", [other], says, classes=("cat", "dog", "fish"))
+    second = write_run(tmp_path / "b", [dataset(methods=ONE)], says, classes=("cat", "dog", "fish"))
     with pytest.raises(ReportError, match="class lists"):
         load_runs([first, second])
 
 
 def test_different_parts_of_a_set_do_not_share_a_table(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", [dataset(samples=3, limit=3, methods=ONE)], says, seeds=(0,))
+    first = write_run(
+        tmp_path / "a", [dataset(samples=3, limit=3, whole=4, methods=ONE)], says, seeds=(0,)
+    )
     second = write_run(tmp_path / "b", [dataset(samples=4, methods=ONE)], says, seeds=(1,))
     with pytest.raises(ReportError, match="samples"):
         load_runs([first, second])

@@ -19,6 +19,7 @@ def prepared(tiny_model, images):
 
 
 def write(store, spec, samples, cells=slice(None)):
+    store.write_classes(spec.datasets[0].name, [str(k) for k in range(spec.datasets[0].classes)])
     for sample in samples:
         rows = dict.fromkeys(spec.cells(seed=0)[cells], ROW)
         store.write(spec.datasets[0].name, SampleRecord(sample.id, sample.label), rows=rows)

@@ -1,28 +1,27 @@
 """Clusters of stored samples: as the data set gave them, exact copies joined, over all stores."""
 
-import shutil
-import sqlite3
-from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_store import make_row, make_spec
+from test_store import make_rows, make_spec, new_store
 
 from dtpt.errors import RunError
 from dtpt.report.load import load_runs
 from dtpt.runs import open_run
 from dtpt.runs.reading import join_clusters
 from dtpt.runs.results import predictions_of
-from dtpt.runs.store import SampleRecord, Store
+from dtpt.runs.store import SampleRecord
 
 
 def write(path, *samples, methods=None):
     spec = make_spec()
-    with Store(path / "run.sqlite", spec) as store:
+    with new_store(path / "run.sqlite", spec) as store:
         for sample in samples:
-            cells = [c for c in spec.cells() if methods is None or c.method in methods]
-            store.write("dtd", sample, rows={cell: make_row() for cell in cells})
+            rows = make_rows(spec, label=sample.label).items()
+            chosen = {c: row for c, row in rows if methods is None or c.method in methods}
+            store.write("dtd", sample, rows=chosen)
     return path
 
 
@@ -80,9 +79,9 @@ def test_clusters_are_the_connected_components(samples):
 def test_copies_in_different_shards_are_one_cluster_in_a_report(tmp_path):
     spec = make_spec()
     for number, part in enumerate((FOUR[:2], FOUR[2:]), start=1):
-        with Store(tmp_path / f"shard-{number}-of-2.sqlite", spec) as store:
+        with new_store(tmp_path / f"shard-{number}-of-2.sqlite", spec) as store:
             for each in part:
-                store.write("dtd", each, rows={cell: make_row() for cell in spec.cells()})
+                store.write("dtd", each, rows=make_rows(spec))
     with load_runs([tmp_path]) as loaded:
         for cell in loaded.conditions[0].cells.values():
             assert cell.column("cluster").tolist() == ["x", "x", "x", "d"]
@@ -109,11 +108,6 @@ def test_an_image_that_one_store_could_not_read_contradicts_nothing(tmp_path):
 
 def test_another_label_of_a_sample_is_named(tmp_path):
     first = write(tmp_path / "a", *FOUR)
-    second = tmp_path / "b"
-    shutil.copytree(first, second)
-    with closing(sqlite3.connect(second / "run.sqlite")) as connection:
-        connection.execute("UPDATE samples SET label = 2 WHERE sample = 'c'")
-        connection.execute("UPDATE rows SET label = 2 WHERE sample = 'c'")
-        connection.commit()
+    second = write(tmp_path / "b", *FOUR[:2], replace(FOUR[2], label=2))
     with pytest.raises(RunError, match="1 and 2"):
         load_runs([first, second])

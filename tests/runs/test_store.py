@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dtpt.data import fingerprint
 from dtpt.errors import RunError
 from dtpt.runs import (
     DatasetSpec,
@@ -24,11 +25,13 @@ from dtpt.runs.rows import Row
 from dtpt.runs.spec import Cell, describe_difference
 from dtpt.runs.store import SampleRecord, Store
 
+CLASSES = ("banded", "dotted", "zigzagged")
+
 
 def make_spec(**changes):
     dataset = DatasetSpec(
         name="dtd",
-        fingerprint="a" * 64,
+        fingerprint=fingerprint(CLASSES, [SampleRecord(name, 1) for name in "abcd"]),
         classes=3,
         samples=4,
         whole=4,
@@ -46,24 +49,35 @@ def make_spec(**changes):
     return RunSpec(**{**fields, **changes})
 
 
-def make_row(prediction=1, confidence=0.75):
+def make_row(prediction=1, confidence=0.75, *, label=1, lambda_=None):
     return Row(
         prediction=prediction,
         confidence=confidence,
         entropy=0.5,
-        p_label=0.25,
-        sum_squares=0.6,
+        p_label=confidence if label == prediction else 0.125,
+        sum_squares=confidence and confidence**2,
+        lambda_used=lambda_,
         top5=json.dumps([[prediction, confidence], [0, 0.1234567]]),
         zero_shot_prediction=2,
         zero_shot_confidence=0.4,
     )
 
 
+def make_rows(spec, **values):
+    return {cell: make_row(**values, lambda_=cell.lambda_) for cell in spec.cells()}
+
+
+def new_store(path, spec):
+    store = Store(path, spec)
+    store.write_classes("dtd", CLASSES)
+    return store
+
+
 def write_all(path, spec, ids=("a", "b", "c", "d"), confidence=0.75):
-    with Store(path, spec) as store:
+    with new_store(path, spec) as store:
         for name in ids:
             record = SampleRecord(name, 1, image_key=f"key of {name}")
-            rows = {cell: make_row(confidence=confidence) for cell in spec.cells()}
+            rows = make_rows(spec, confidence=confidence)
             store.write("dtd", record, rows=rows)
 
 
@@ -126,12 +140,12 @@ def test_successful_row_is_never_replaced_but_a_failed_one_is(tmp_path):
     spec = make_spec()
     path = tmp_path / "run.sqlite"
     cells = spec.cells()
-    with Store(path, spec) as store:
+    with new_store(path, spec) as store:
         record = SampleRecord("a", 1)
         store.write_failure("dtd", record, cells=cells, reason="damaged")
         assert store.finished(cells[0], ["a"]) == set()
         for confidence in (0.75, 0.5):
-            rows = {cell: make_row(confidence=confidence) for cell in cells}
+            rows = make_rows(spec, confidence=confidence)
             store.write("dtd", record, rows=rows)
         store.write_failure("dtd", record, cells=cells, reason="damaged")
     with open_run(path) as run:
@@ -153,7 +167,7 @@ def test_rows_of_an_image_are_written_together_or_not_at_all(tmp_path):
 
 def test_second_writer_is_kept_out_and_readers_are_not(tmp_path):
     spec = make_spec()
-    with Store(tmp_path / "run.sqlite", spec) as store:
+    with new_store(tmp_path / "run.sqlite", spec) as store:
         with pytest.raises(RunError, match="Another process"):
             Store(tmp_path / "run.sqlite", spec)
         store.write("dtd", SampleRecord("a", 1), rows={spec.cells()[0]: make_row()})
@@ -318,15 +332,17 @@ def test_folder_that_cannot_be_made_is_one_clear_sentence(tmp_path):
 
 def test_ten_thousand_rows_are_read_and_scored(tmp_path):
     count = 10_000
-    spec = make_spec(dataset={"samples": count, "methods": (MethodSpec(name="tpt"),)})
     generator = np.random.default_rng(0)
-    confidence = generator.uniform(0.2, 1, count)
+    confidence = generator.uniform(0.4, 1, count)
     labels = generator.integers(0, 3, count)
+    records = [SampleRecord(f"class/{i:06d}.jpg", int(labels[i])) for i in range(count)]
+    methods = (MethodSpec(name="tpt"),)
+    identity = fingerprint(CLASSES, records)
+    spec = make_spec(dataset={"samples": count, "methods": methods, "fingerprint": identity})
     (cell,) = spec.cells()
-    rows = [make_row(1, float(value)) for value in confidence]
-    with Store(tmp_path / "run.sqlite", spec) as store, store.together():
-        for i, row in enumerate(rows):
-            record = SampleRecord(f"class/{i:06d}.jpg", int(labels[i]))
+    with new_store(tmp_path / "run.sqlite", spec) as store, store.together():
+        for record, value in zip(records, confidence, strict=True):
+            row = make_row(1, float(value), label=record.label)
             store.write("dtd", record, rows={cell: row})
     with open_run(tmp_path) as run:
         (result,) = score_methods(run)

@@ -98,8 +98,9 @@ def schedule(options, samples, output):
     """Evaluate some more samples, which no name leads to, in worker processes."""
     prepared = prepare(options)
     (dataset,) = prepared.datasets
-    dataset = replace(dataset, samples=(*dataset.samples, *samples), fingerprint="")
-    entry = prepared.spec.datasets[0].model_copy(update={"samples": len(dataset)})
+    dataset = replace(dataset, samples=(*dataset.samples, *samples))
+    sizes = {"samples": len(dataset), "fingerprint": dataset.fingerprint}
+    entry = prepared.spec.datasets[0].model_copy(update=sizes)
     spec = prepared.spec.model_copy(update={"datasets": (entry,)})
     prepared = replace(prepared, datasets=(dataset,), spec=spec)
     factory = replace(prepared.worker, view_workers=options.view_workers)
@@ -108,6 +109,7 @@ def schedule(options, samples, output):
         Store(output / "run.sqlite", spec) as store,
         Plan(prepared, store=store, shard=Shard()) as plan,
     ):
+        store.write_classes(dataset.name, dataset.classes)
         Scheduler(
             plan, executor, prepared=prepared, store=store, reporter=Silent(), max_failures=0.5
         ).run()

@@ -1,4 +1,4 @@
-"""`dtpt doctor`: facts for a bug report, and a test that this installation computes what it should.
+"""`dtpt doctor`: facts for a bug report, a test of this installation, and everything about a run.
 
 Of the environment only the names of our own variables are printed, and paths begin with `~` where
 they are in the user's home.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dtpt.cli.exits import FAILED, PARTIAL
 from dtpt.cli.flags import AsJson
 from dtpt.cli.output import emit
-from dtpt.errors import DatasetError
+from dtpt.errors import DatasetError, RunError
 from dtpt.files import printable
 from dtpt.machine import free_memory, package_version, processor_name, usable_cores
 from dtpt.tables import text_table
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from dtpt.prediction import Classifier
+    from dtpt.runs import Run
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:.*extra\s*==\s*[\"'](?P<extra>[\w.-]+))?")
 _REMEDIES = {
@@ -41,16 +42,20 @@ CLASSES = ("bicycle", "camel", "key", "owl", "pizza", "sailboat", "umbrella", "v
 DRAWINGS = {"1F42B": "camel", "1F355": "pizza", "1F989": "owl", "1F511": "key"}
 
 
-def doctor(*, no_self_test: bool = False, as_json: AsJson = False) -> None:
+def doctor(
+    run: Path | None = None, /, *, no_self_test: bool = False, as_json: AsJson = False
+) -> None:
     """Describe installation and machine for a bug report, and test for at most 20 seconds.
 
-    No value of an environment variable is shown. Exit code 0: no problem; 1: something limits the
-    use of dtpt; 2: the self-test failed, or a needed package is missing.
+    With a run: check everything that is stored in it. No value of an environment variable is shown.
+    Exit code 0: no problem; 1: something limits the use of dtpt, or of the run; 2: the self-test
+    failed, a needed package is missing, or the run is damaged.
 
     Args:
+        run: Folder or SQLite file of a run to check.
         no_self_test: Only describe.
     """
-    facts = examine(with_self_test=not no_self_test)
+    facts = examine(with_self_test=not no_self_test) if run is None else examine_run(run)
     described = {name: value for name, value in facts.items() if name not in ("errors", "warnings")}
     rows = [(name, _text(value)) for name, value in described.items()]
     problems = [f"error: {text}" for text in facts["errors"]]
@@ -94,6 +99,52 @@ def examine(*, with_self_test: bool) -> dict[str, Any]:
         "self_test": tested or "not run",
         "warnings": warnings,
         "errors": errors,
+    }
+
+
+def examine_run(path: Path) -> dict[str, Any]:
+    """Read everything that is stored at a path, and collect all that is wrong with it."""
+    from dtpt.runs.integrity import problems_of_cell, problems_of_tables
+    from dtpt.runs.reading import Run
+    from dtpt.runs.shards import store_files
+
+    facts: dict[str, Any] = {"errors": [], "warnings": []}
+    for file in store_files(path):
+        name = _home_path(file)
+        try:
+            with Run(file, is_trusted=True) as run:
+                problems = [text for (text,) in run.query("PRAGMA integrity_check(20)")]
+                problems = [f"a damaged page ({text})" for text in problems if text != "ok"]
+                problems += problems_of_tables(run)
+                for cell in run.cells if not problems else ():
+                    problems += problems_of_cell(run, cell, is_deep=True)
+                facts["errors"] += [f"{name} has {problem}." for problem in problems]
+                if not problems:
+                    facts[name] = _describe_run(run, facts["warnings"])
+        except RunError as error:
+            facts["errors"].append(str(error))
+    return facts
+
+
+def _describe_run(run: "Run", warnings: list[str]) -> dict[str, Any]:
+    counts = run.counts()
+    expected = {entry.name: entry.samples for entry in run.spec.datasets}
+    missing = sum(expected[cell.dataset] - sum(pair) for cell, pair in counts.items())
+    failures, name = run.failures(), _home_path(run.path)
+    if missing:
+        warnings.append(f"{name} lacks {missing:,} rows: it is unfinished, or a shard.")
+    if failures:
+        warnings.append(f"{name}: {len(failures):,} images could not be read.")
+    return {
+        "dtpt": run.spec.code_version,
+        "model": run.spec.model.name,
+        "run": run.spec.hash,
+        "sessions": len(run.sessions()),
+        "cells": len(run.cells),
+        "samples": sum(len(run.samples(name)) for name in run.datasets),
+        "rows": sum(ok for ok, _ in counts.values()),
+        "failed_rows": sum(failed for _, failed in counts.values()),
+        "missing_rows": missing,
     }
 
 

@@ -113,6 +113,8 @@ def export(
     formats = [part.strip() for text in format or ["results,jsonl"] for part in text.split(",")]
     with open_run(folder) as run:
         written = export_files(run, output or run.path.parent, formats=tuple(formats))
+        if text := run.unfinished(*run.cells):
+            print(f"note: {text}", file=sys.stderr)
     emit(written, *map(printable, written), as_json=as_json)
 
 

@@ -111,12 +111,8 @@ def labelled_predictions(
             of an unfinished run are not a random part of the data set.
         RunError: rows were stored without all probabilities.
     """
-    done, samples = sum(run.counts()[cell]), run.spec.dataset(cell.dataset).samples
-    if done < samples:
-        raise CalibrationError(
-            f"{run.path} is unfinished: {done:,} of {samples:,} images of {cell.dataset} are "
-            "evaluated. Finish it with the same `dtpt eval` command, then calibrate."
-        )
+    if text := run.unfinished(cell):
+        raise CalibrationError(text)
     _, log_probabilities = run.probabilities(cell)
     rows = run.rows_of(cell)
     clusters = rows.cluster

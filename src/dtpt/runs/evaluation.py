@@ -275,9 +275,10 @@ class _Session:
         datasets = self.prepared.datasets
         for dataset in datasets:
             self.store.write_classes(dataset.name, dataset.classes)
+        model = self.prepared.model
         for name, texts in [
-            ("", self.prepared.model.notes),
-            *((d.name, d.notes) for d in datasets),
+            ("", model.notes),
+            *((d.name, (*d.notes, *_same_prompts(model, d.classes))) for d in datasets),
         ]:
             self.store.write_notes(name, texts)
             for text in texts:
@@ -306,6 +307,14 @@ class _Session:
             "data_root": printable(options.data_root) if options.data_root else None,
             "command": [printable(word) for word in sys.argv],
         }
+
+
+def _same_prompts(model: "Clip", classes: Sequence[str]) -> tuple[str, ...]:
+    from dtpt.clip.tokenizer import same_prompt_notes, same_prompts
+
+    if model.text is None:  # its text features are given
+        return ()
+    return same_prompt_notes(same_prompts(classes, map(model.tokenizer.encode, classes)))
 
 
 def _device_name(model: "Clip") -> str:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dtpt.errors import RunError
 from dtpt.methods import parse_label
+from dtpt.runs.integrity import problems_of_cell, problems_of_tables
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_types, unpack
 from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names
 from dtpt.runs.shards import MAIN_STORE, store_files
@@ -42,24 +43,29 @@ class Failure:
 class Run(StoreFile):
     """A stored run, read-only: `path` is its SQLite file, `spec` what decides its numbers.
 
+    Everything that is read is checked before (see `dtpt.runs.integrity`), unless `is_trusted`.
+
     Raises:
-        RunError: There is no run in the file, or it is damaged.
+        RunError: There is no run in the file, it is damaged, or it contradicts itself.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, is_trusted: bool = False) -> None:
+        self.path, self._is_trusted = path, is_trusted
+        self._checked: set[tuple[Cell, bool]] = set()
         self._connection = connect_for_reading(path)
         try:
             self.spec = self._checked_spec()
+            if not is_trusted:
+                self.check(problems_of_tables(self))
         except BaseException:
             self.close()
             raise
 
     def _checked_spec(self) -> RunSpec:
-        is_new = not self._query("SELECT 1 FROM sqlite_master LIMIT 1")
+        is_new = not self.query("SELECT 1 FROM sqlite_master LIMIT 1")
         if not is_new and (spec := self._stored_spec()) is not None:
             return spec
-        if is_new or not self._query("SELECT 1 FROM cells LIMIT 1"):
+        if is_new or not self.query("SELECT 1 FROM cells LIMIT 1"):
             raise RunError(f"{self.path} holds no run yet: start one with `dtpt eval`.")
         raise RunError(damaged(self.path, "it has rows and no specification"))
 
@@ -67,15 +73,6 @@ class Run(StoreFile):
     def cells(self) -> tuple[Cell, ...]:
         """Every combination of the run, in its order, with or without rows."""
         return self.spec.cells()
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        return tuple(entry.name for entry in self.spec.datasets)
-
-    def classes(self, dataset: str) -> tuple[str, ...]:
-        """Return the class names of a data set, in label order."""
-        query = "SELECT name FROM classes WHERE dataset = ? ORDER BY label"
-        return tuple(name for (name,) in self._query(query, dataset))
 
     def select(
         self, *, dataset: str | None = None, method: str | None = None, seed: int | None = None
@@ -135,9 +132,16 @@ class Run(StoreFile):
         tables = {cell: self._table(cell, columns, clusters=clusters) for cell in self.cells}
         return {cell: table for cell, table in tables.items() if len(table)}
 
+    def _check_rows(self, cell: Cell, *, is_deep: bool = False) -> None:
+        """Refuse rows that contradict each other, once for every cell that is read."""
+        if not self._is_trusted and (cell, is_deep) not in self._checked:
+            self.check(problems_of_cell(self, cell, is_deep=is_deep))
+            self._checked.add((cell, is_deep))
+
     def _table(
         self, cell: Cell, columns: Sequence[str], *, clusters: Mapping[str, Mapping[str, str]]
     ) -> Columns:
+        self._check_rows(cell)
         query = (
             f"SELECT {column_sql(columns)} FROM rows "  # noqa: S608 - our own words
             "WHERE cell = ? AND status = 'ok' ORDER BY sample"
@@ -162,22 +166,23 @@ class Run(StoreFile):
             "SELECT sample, log_probabilities FROM rows "
             "WHERE cell = ? AND status = 'ok' ORDER BY sample"
         )
-        rows = self._query(query, cell.key)
+        self._check_rows(cell)
+        rows = self.query(query, cell.key)
         if any(data is None for _, data in rows):
             raise RunError(
                 f"{self.path} holds rows of {cell.label} without all probabilities: they were "
                 "stored with --keep top5."
             )
-        values = np.empty((len(rows), self.spec.dataset(cell.dataset).classes), np.float32)
         with self._trusted():
-            for row, (_, data) in zip(values, rows, strict=True):
-                row[:] = unpack(data)
+            classes = self.spec.dataset(cell.dataset).classes
+            values = unpack([data for _, data in rows], classes)
         return np.array([name for name, _ in rows], dtype=np.object_), values
 
     def stored_rows(self, cell: Cell) -> Iterator[dict[str, Any]]:
         """Yield all rows of a cell, failed ones included, by sample id, as stored."""
         query = f"SELECT sample, {names(EXPORTED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
         keys = ("sample", *(column.name for column in EXPORTED))
+        self._check_rows(cell, is_deep=True)
         with self._trusted():
             for row in self._open.execute(query, (cell.key,)):
                 yield dict(zip(keys, row, strict=True))
@@ -185,7 +190,7 @@ class Run(StoreFile):
     def counts(self) -> dict[Cell, tuple[int, int]]:
         """Return (successful, failed) rows of every cell."""
         query = "SELECT cell, sum(status = 'ok'), sum(status = 'failed') FROM rows GROUP BY cell"
-        counts = {key: (ok, failed) for key, ok, failed in self._query(query)}
+        counts = {key: (ok, failed) for key, ok, failed in self.query(query)}
         return {cell: counts.get(cell.key, (0, 0)) for cell in self.cells}
 
     @property
@@ -194,18 +199,34 @@ class Run(StoreFile):
         samples = {entry.name: entry.samples for entry in self.spec.datasets}
         return all(sum(pair) == samples[cell.dataset] for cell, pair in self.counts().items())
 
+    def unfinished(self, *cells: Cell) -> str:
+        """Return a sentence about the first of some cells that lacks rows; "" if none does.
+
+        Work goes in the order of the classes, so what is there is no random part of the set.
+        """
+        counts = self.counts()
+        for cell in cells:
+            done, samples = sum(counts[cell]), self.spec.dataset(cell.dataset).samples
+            if done < samples:
+                return (
+                    f"{self.path} is unfinished: {done:,} of {samples:,} images of {cell.dataset} "
+                    "are evaluated. Finish it with the same `dtpt eval` command."
+                )
+        return ""
+
     def failures(self) -> list[Failure]:
         """Return the images that failed, each once, by data set and id."""
         query = (
             "SELECT dataset, sample, min(reason) FROM results WHERE status = 'failed' "
             "GROUP BY dataset, sample ORDER BY dataset, sample"
         )
-        return [Failure(*row) for row in self._query(query)]
+        return [Failure(*row) for row in self.query(query)]
 
     def notes(self) -> dict[str, tuple[str, ...]]:
         """Return what readers of the numbers should know, by data set; "" for the whole run."""
         pairs = [
-            *self._query("SELECT dataset, text FROM notes ORDER BY dataset, text"),
+            *self.query("SELECT dataset, text FROM notes ORDER BY dataset, text"),
+            *(note for name in self.datasets for note in copy_notes(name, self.samples(name))),
             *lambda_notes(self.lambdas()),
             *(("", text) for text in session_notes(self.sessions())),
         ]
@@ -243,6 +264,22 @@ def join_clusters(samples: Iterable[SampleRecord]) -> dict[str, str]:
         first, *others = sorted({root(name) for name in linked})
         parents.update(dict.fromkeys(others, first))
     return {sample: root(cluster) for sample, cluster in members.items()}
+
+
+def copy_notes(dataset: str, samples: Mapping[str, SampleRecord]) -> list[tuple[str, str]]:
+    """Return (data set, text) if some of its images are the same file.
+
+    Example:
+        >>> same = {name: SampleRecord(name, 0, image_key="key") for name in ("a", "b", "c")}
+        >>> copy_notes("pets", same)
+        [('pets', '2 of 3 images are exact copies of others and count as one with them.')]
+    """
+    keys = [sample.image_key for sample in samples.values() if sample.image_key is not None]
+    copies = len(keys) - len(set(keys))
+    if not copies:
+        return []
+    text = f"{copies:,} of {len(samples):,} images are exact copies of others"
+    return [(dataset, f"{text} and count as one with them.")]
 
 
 def lambda_notes(lambdas: Mapping[Cell, SelectedLambda]) -> list[tuple[str, str]]:

@@ -84,15 +84,24 @@ def pack(log_probabilities: Floats) -> bytes:
     """Return (C,) log-probabilities in few bytes: float16 through zlib, to three digits.
 
     Example:
-        >>> unpack(pack(np.log(np.array([0.25, 0.5])))).tolist()
-        [-1.38671875, -0.693359375]
+        >>> unpack([pack(np.log(np.array([0.25, 0.5])))], 2).tolist()
+        [[-1.38671875, -0.693359375]]
     """
     return zlib.compress(np.clip(log_probabilities, LEAST_LOG, 0.0).astype("<f2").tobytes())
 
 
-def unpack(data: bytes) -> npt.NDArray[np.float32]:
-    """Return the (C,) log-probabilities that `pack` was given, to three digits."""
-    return np.frombuffer(zlib.decompress(data), dtype="<f2").astype(np.float32)
+def unpack(packed: Sequence[bytes], classes: int) -> npt.NDArray[np.float32]:
+    """Return the (n, C) log-probabilities that `pack` was given row by row, to three digits.
+
+    Raises:
+        ValueError: Some bytes hold another number of them; no more than these are unpacked.
+    """
+    size = 2 * classes
+    parts = [zlib.decompressobj().decompress(data, size + 1) for data in packed]
+    if any(len(part) != size for part in parts):
+        raise ValueError(f"stored probabilities are not those of {classes} classes")
+    logs = np.frombuffer(b"".join(parts), dtype="<f2")  # (n * C,)
+    return logs.reshape(len(parts), classes).astype(np.float32)
 
 
 def column_types(names: Iterable[str]) -> np.dtype[Any]:

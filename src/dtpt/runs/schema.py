@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 5
 MAGIC = b"SQLite format 3\0"
 PAGE_BYTES = 16384  # a row of 1000 probabilities fits; in smaller pages it would waste half of one
+MOST_BYTES = 1 << 26  # of one value
 APPLICATION_ID = 0x64747074  # "dtpt", shown by `file run.sqlite`
 
 
@@ -175,6 +176,7 @@ def _connect(path: Path, mode: str = "") -> sqlite3.Connection:
     # as a URI, so that other stores can be attached read-only
     address = f"{path.resolve().as_uri()}{mode}"
     connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
     try:
         check_version(connection, path)
     except BaseException:
@@ -189,18 +191,30 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not a store, or one of another version."""
+    """Refuse a file that is not a store, one of another version, or one that was rebuilt.
+
+    A view in place of a table could be endless, and a trigger could change what is written.
+    """
     version = _version(connection)
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    if version == 0 and not tables and _is_new(path):
+    query = "SELECT type, name, sql FROM sqlite_master"
+    stored = {name: (kind, _words(text)) for kind, name, text in connection.execute(query)}
+    if version == 0 and not stored and _is_new(path):
         return
-    if version == 0 or (version == SCHEMA_VERSION and "meta" not in tables):
-        raise RunError(damaged(path, "tables are missing"))
-    if version != SCHEMA_VERSION:
+    if version not in (0, SCHEMA_VERSION):
         raise RunError(
             f"{path} was written by another version of dtpt (schema {version}, this one reads "
             f"{SCHEMA_VERSION}): use that version, or --fresh to start a new run."
         )
+    for statement in TABLES:
+        kind, name = statement.split()[1:3]
+        if stored.get(name) != (kind.lower(), _words(statement)):
+            raise RunError(damaged(path, f"it has no {kind.lower()} {name} as dtpt makes it"))
+    if triggers := [name for name, (kind, _) in stored.items() if kind == "trigger"]:
+        raise RunError(damaged(path, f"it has a trigger, {triggers[0]!r}"))
+
+
+def _words(statement: str | None) -> str:
+    return " ".join((statement or "").split())
 
 
 def _is_new(path: Path) -> bool:
@@ -224,6 +238,8 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise RunError(_remedy(path, error)) from error
+    except UnicodeDecodeError as error:  # in a text that it returns
+        raise RunError(damaged(path, error)) from error
     except OSError as error:
         raise RunError(
             f"Cannot write {error.filename or path}: {os_error(error)}. Finished rows are kept: "

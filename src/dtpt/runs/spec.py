@@ -109,12 +109,7 @@ class RunSpec(_Frozen):
 
     @property
     def hash(self) -> str:
-        content = self.model_dump(mode="json", by_alias=True)
-        del content["model"]["name"]
-        for entry in content["datasets"]:
-            for name in NOT_IN_HASH:
-                del entry[name]
-        return digest(content)
+        return hash_of(self.model_dump(mode="json", by_alias=True))
 
     def cells(self, *, dataset: str | None = None, seed: int | None = None) -> tuple[Cell, ...]:
         """Return every combination of the run, of one data set, or of one seed, in its order."""
@@ -148,6 +143,15 @@ class RunSpec(_Frozen):
             return False
         pairs = zip(self.datasets, other.datasets, strict=True)
         return all(mine.samples >= theirs.samples for mine, theirs in pairs)
+
+
+def hash_of(content: dict[str, Any]) -> str:
+    """Return the hash of a stored `RunSpec`, by the fields that it had when it was written."""
+    content["model"].pop("name", None)
+    for entry in content["datasets"]:
+        for name in NOT_IN_HASH:
+            entry.pop(name, None)
+    return digest(content)
 
 
 def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:

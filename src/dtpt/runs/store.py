@@ -15,8 +15,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from dtpt.errors import RunError
-from dtpt.files import canonical_json
+from dtpt.errors import RunError, short_repr
+from dtpt.files import canonical_json, parse_json, printable
+from dtpt.runs.integrity import problems_of_tables
 from dtpt.runs.rows import Row
 from dtpt.runs.schema import (
     COLUMNS,
@@ -29,7 +30,7 @@ from dtpt.runs.schema import (
     store_errors,
     transaction,
 )
-from dtpt.runs.spec import Cell, RunSpec, refusal
+from dtpt.runs.spec import Cell, RunSpec, hash_of, refusal
 
 _MEASURED = tuple(c for c in COLUMNS if c.name not in ("status", "reason", "label"))
 _INSERT_ROW = f"""
@@ -123,14 +124,47 @@ class StoreFile:
             except (ValueError, TypeError, OverflowError, zlib.error) as error:
                 raise RunError(damaged(self.path, error)) from error
 
-    def _query(self, query: str, *values: Any) -> list[Any]:
+    def query(self, query: str, *values: Any, **named: Any) -> list[Any]:
+        """Return all rows of an SQL query."""
         with self._trusted():
-            return self._open.execute(query, values).fetchall()
+            return self._open.execute(query, named or values).fetchall()
+
+    def chunks(self, query: str, *values: Any, size: int) -> Iterator[list[Any]]:
+        """Yield the rows of an SQL query, some at a time."""
+        with self._trusted():
+            cursor = self._open.execute(query, values)
+            while rows := cursor.fetchmany(size):
+                yield rows
 
     def _stored_spec(self) -> RunSpec | None:
-        stored = self._query("SELECT value FROM meta WHERE key = 'spec'")
+        stored = dict(self.query("SELECT key, value FROM meta WHERE key IN ('spec', 'spec_hash')"))
+        if "spec" not in stored:
+            return None
         with self._trusted():
-            return RunSpec.model_validate_json(stored[0][0]) if stored else None
+            content = parse_json(str(stored["spec"]).encode())
+            spec = RunSpec.model_validate(content)
+            if hash_of(content) != stored.get("spec_hash"):
+                raise ValueError("its specification is not the one that was written")
+            return spec
+
+    def check(self, problems: Iterable[str]) -> None:
+        """Raise a RunError with the first of some problems (see `dtpt.runs.integrity`)."""
+        with self._trusted():
+            for problem in problems:
+                raise RunError(
+                    f"{self.path} was changed after it was written, or is damaged: it has "
+                    f"{problem}. Restore it from a copy, or use --fresh to start a new run; "
+                    f"`dtpt doctor {printable(self.path)}` lists everything."
+                )
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.spec.datasets)
+
+    def classes(self, dataset: str) -> tuple[str, ...]:
+        """Return the class names of a data set, in label order."""
+        query = "SELECT name FROM classes WHERE dataset = ? ORDER BY label"
+        return tuple(name for (name,) in self.query(query, dataset))
 
     @contextmanager
     def _attached(self, source: Path) -> Iterator[None]:
@@ -144,20 +178,20 @@ class StoreFile:
     def contradiction(self, source: Path) -> str:
         """Return a sample whose rows differ in another store, or a λ that does; else nothing."""
         with self._attached(source):
-            found = [row for query in _CONTRADICTIONS for row in self._query(f"{query} LIMIT 1")]
+            found = [row for query in _CONTRADICTIONS for row in self.query(f"{query} LIMIT 1")]
         return repr(found[0][0]) if found else ""
 
     def finished(self, cell: Cell, ids: Sequence[str]) -> set[str]:
         """Return which of some samples have a successful row of a cell."""
         query = f"SELECT sample FROM rows WHERE cell = ? AND status = 'ok' AND {_among(ids)}"  # noqa: S608
-        return {sample for (sample,) in self._query(query, cell.key, *ids)}
+        return {sample for (sample,) in self.query(query, cell.key, *ids)}
 
     def samples(self, dataset: str, ids: Sequence[str] | None = None) -> dict[str, SampleRecord]:
         """Return what is stored about the samples of a data set, all or some, by id."""
         chosen = "true" if ids is None else _among(ids)
         columns = f"sample, {names(SAMPLE_COLUMNS)}"
         query = f"SELECT {columns} FROM samples WHERE dataset = ? AND {chosen} ORDER BY sample"  # noqa: S608
-        return {row[0]: SampleRecord(*row) for row in self._query(query, dataset, *(ids or ()))}
+        return {row[0]: SampleRecord(*row) for row in self.query(query, dataset, *(ids or ()))}
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return when and where the run was worked on; `seconds` and `rows` None where killed."""
@@ -165,13 +199,13 @@ class StoreFile:
         query = f"SELECT {', '.join(columns)}, environment FROM sessions ORDER BY id"  # noqa: S608
         with self._trusted():
             return [
-                {**dict(zip(columns, values, strict=True)), **json.loads(environment)}
-                for *values, environment in self._query(query)
+                {**dict(zip(columns, values, strict=True)), **_session(environment)}
+                for *values, environment in self.query(query)
             ]
 
     def lambdas(self) -> dict[Cell, SelectedLambda]:
         """Return the λ that were selected without labels (`@auto`), by cell, in the run's order."""
-        rows = self._query("SELECT cell, lambda, images FROM lambdas")
+        rows = self.query("SELECT cell, lambda, images FROM lambdas")
         stored = {key: SelectedLambda(*values) for key, *values in rows}
         return {cell: stored[cell.key] for cell in self.spec.cells() if cell.key in stored}
 
@@ -204,6 +238,10 @@ class Store(StoreFile):
         stored = self._stored_spec()
         if stored is not None and stored.hash != spec.hash and not spec.only_enlarges(stored):
             raise RunError(refusal(self.path, stored=stored, spec=spec))
+        if stored is not None:
+            self.spec = stored
+            self.check(problems_of_tables(self))
+            self.spec = spec
         with store_errors(self.path):
             begin_writing(self._open)
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
@@ -268,11 +306,11 @@ class Store(StoreFile):
         """Record that a node of a cluster works in this session."""
         with self._transaction():
             query = "SELECT environment FROM sessions WHERE id = ?"
-            ((text,),) = self._query(query, self._session)
+            ((text,),) = self.query(query, self._session)
             environment = json.loads(text)
             environment["nodes"] = [*environment.get("nodes", ()), dict(description)]
             query = "UPDATE sessions SET environment = ? WHERE id = ?"
-            self._query(query, canonical_json(environment), self._session)
+            self.query(query, canonical_json(environment), self._session)
 
     def update_samples(
         self, dataset: str, column: Literal["stamp", "cluster"], *, values: Mapping[str, str]
@@ -333,10 +371,10 @@ class Store(StoreFile):
         """Accept another image under a stored id, unless the old one has rows."""
         key = (dataset, sample.id)
         query = "SELECT 1 FROM results WHERE dataset = ? AND sample = ? AND status = 'ok' LIMIT 1"
-        if self._query(query, *key):
+        if self.query(query, *key):
             raise RunError(changed_image(*key))
         query = "UPDATE samples SET image_key = ?, stamp = ? WHERE dataset = ? AND sample = ?"
-        self._query(query, sample.image_key, sample.stamp, *key)
+        self.query(query, sample.image_key, sample.stamp, *key)
 
     def merge_from(self, source: Path) -> None:
         """Take over the rows of another store of the same run, in one transaction.
@@ -371,6 +409,20 @@ class Store(StoreFile):
                 connection.execute("PRAGMA journal_mode=DELETE")
             connection.close()
         self._lock.release()
+
+
+def _session(text: str) -> dict[str, Any]:
+    """Parse the description of a session; a ValueError where it is not one that we wrote."""
+    session = parse_json(text.encode())
+    if not isinstance(session, dict):
+        raise ValueError(f"a session is described by {short_repr(session)}")
+    kinds = {"environment": dict, "nodes": list, "command": list, "data_root": str | None}
+    for name, kind in kinds.items():
+        if name in session and not isinstance(session[name], kind):
+            raise ValueError(f"{name} of a session is {short_repr(session[name])}")
+    if not all(isinstance(node, dict) for node in session.get("nodes", ())):
+        raise ValueError("a node of a session is not described")
+    return session
 
 
 def _values(count: int) -> str:
