@@ -111,7 +111,7 @@ def test_an_edited_file_is_refused(calibration, tmp_path, edit):
         (b'{"format": 1}', "not a calibration file"),
         (b'{"format": 1, "digest": "", "fit": {}}', "format 1"),
         (b'{"format": 99, "digest": "", "fit": {}}', "format 99"),
-        (b'{"format": "%d", "digest": "", "fit": {}}' % FORMAT, f"format {FORMAT}"),
+        (b'{"format": "%d", "digest": "", "fit": {}}' % FORMAT, f"format '{FORMAT}'"),
     ],
 )
 def test_files_of_another_kind_or_format_are_refused_in_one_line(tmp_path, content, reason):

@@ -14,8 +14,16 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from dtpt.calibration.fitting import Fit, Record, SetKind, Targets, apply
 from dtpt.calibration.statements import OTHERWISE
-from dtpt.errors import CalibrationError, explain, os_error
-from dtpt.files import AnyPath, as_path, digest, printable, read_limited, write_atomically
+from dtpt.errors import CalibrationError, explain, os_error, short_repr
+from dtpt.files import (
+    AnyPath,
+    as_path,
+    digest,
+    parse_json,
+    printable,
+    read_limited,
+    write_atomically,
+)
 
 FORMAT = 2
 MOST_BYTES = 2**24
@@ -157,19 +165,19 @@ def read_calibration(path: AnyPath) -> Calibration:
     """
     name = printable(path)
     try:
-        content = json.loads(read_limited(path, MOST_BYTES))
+        content = parse_json(read_limited(path, MOST_BYTES))
     except OSError as error:
         raise CalibrationError(f"{name} cannot be read: {os_error(error)}.") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise CalibrationError(f"{name} is damaged or not JSON.") from None
     if not isinstance(content, dict) or not {"format", "digest", "fit"} <= content.keys():
         raise CalibrationError(f"{name} is not a calibration file; `dtpt calibrate` makes one.")
     if content["format"] != FORMAT:
         raise CalibrationError(
-            f"{name} has format {content['format']}, this dtpt reads {FORMAT}: update dtpt, or "
-            "calibrate again."
+            f"{name} has format {short_repr(content['format'])}, this dtpt reads {FORMAT}: update "
+            "dtpt, or calibrate again."
         )
-    if content.pop("digest") != digest(content):
+    if content.pop("digest") != _digest_of_json(content):
         raise CalibrationError(
             f"{name} was changed after it was written (wrong digest): calibrate again."
         )
@@ -177,6 +185,14 @@ def read_calibration(path: AnyPath) -> Calibration:
         return Calibration.model_validate(content)
     except ValidationError as error:
         raise CalibrationError(f"{name} is not a calibration file: {explain(error)}.") from None
+
+
+def _digest_of_json(content: dict[str, Any]) -> str | None:
+    """Return the digest of what a file holds; None for what no file of ours can hold."""
+    try:
+        return digest(content)
+    except (ValueError, RecursionError):  # half of a surrogate pair; nested too deep
+        return None
 
 
 def as_calibration(calibration: Calibration | AnyPath) -> Calibration:

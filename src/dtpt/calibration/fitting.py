@@ -77,7 +77,7 @@ class Targets(Record):
 class Fit(Record):
     """The fitted numbers."""
 
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    temperature: Annotated[float, Field(ge=1e-3, le=1e3)]  # fitted ones are from 0.01 to 100
     lac: Limit | tuple[Limit, ...]  # largest score that a LAC set admits; (C,) by class
     aps: Limit | tuple[Limit, ...]  # largest score that an APS set admits; (C,) by class
     threshold: Limit | None  # None: always abstain
