@@ -11,7 +11,7 @@ from benchmarks.measuring import table_text
 from dtpt.errors import DtptError
 
 ABOUT_TOWERS = ("tuning", "end-to-end", "views", "chunks", "sizing")
-ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "guarantees")
+ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "guarantees", "intervals", "waiting")
 
 app = App(
     name="python -m benchmarks",

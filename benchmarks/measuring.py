@@ -167,11 +167,12 @@ def _attention_backward(_gradient: object, q: Sequence[int], *rest: Any, **_name
     return 5 * _attention(q, rest[0]) // 2
 
 
-def whole_numbers(text: str, option: str) -> list[int]:
-    """Return the numbers of a comma-separated list, each 1 or more."""
+def whole_numbers(text: str, option: str, *, least: int = 1) -> list[int]:
+    """Return the numbers of a comma-separated list, each `least` or more."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise BenchmarkError(f"{option} takes whole numbers from 1 on, say 10,47; not {text!r}.")
+    if not all(part.isdecimal() and int(part) >= least for part in parts):
+        reason = f"{option} takes whole numbers from {least} on, say 10,47; not {text!r}."
+        raise BenchmarkError(reason)
     return [int(part) for part in parts]
 
 

@@ -37,8 +37,9 @@ ICONS_PER_SET = 400
 FALSE_ALARMS = 0.01  # of the drawings of the first half
 PENALTY = 1e-6  # on the squared weights
 SENTENCE = (
-    "This does not look like the drawings of emoji that the embedded model pocket was trained on: "
-    "its answer and confidence mean nothing here. Use a general CLIP for photographs."
+    "This may not be a drawing like those of emoji that the embedded model pocket was trained on "
+    "(2.6 % of those get this warning too); on other images its answer and confidence mean "
+    "nothing. Use a general CLIP for photographs."
 )
 
 

@@ -5,12 +5,17 @@ and the command line's help stay fast and load no torch.
 """
 
 import logging
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 logging.getLogger("dtpt").addHandler(logging.NullHandler())  # who wants to read us adds another
+
+# Torch's threads sleep while they wait for each other, if torch is loaded after us: those that spin
+# instead take the cores from the ones that they wait for, as soon as a machine is busy.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from dtpt.clip.loading import load_model as load_model

@@ -76,7 +76,7 @@ def test_one_unreadable_image_does_not_stop_the_others(classifier, image):
 
 
 def test_two_classes_of_one_name_share_their_probability(tiny_clip, image):
-    with pytest.warns(dtpt.errors.PromptWarning, match="'cat', 'Cat'"):
+    with pytest.warns(dtpt.errors.PromptWarning, match="'cat' and 'Cat'"):
         made = dtpt.Classifier(tiny_clip, ["cat", "dog", "Cat"], method="d-tpt", views=8)
     got = made.predict(image)
     assert made.duplicates == (("cat", "Cat"),)

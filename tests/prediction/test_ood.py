@@ -11,7 +11,7 @@ from PIL import Image
 import dtpt
 from dtpt.cli.main import call
 from dtpt.images import open_image
-from dtpt.prediction.ood import image_statistics, ood_warning, rule_of
+from dtpt.prediction.ood import _embedded_rule, image_statistics, ood_warning, rule_of
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -89,3 +89,12 @@ def test_predictions_carry_the_warning(pocket, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["warning"] == prediction.warning
     call(command)
     assert prediction.warning in capsys.readouterr().err
+
+
+def test_the_warning_states_how_often_drawings_get_it_too():
+    """As measured in docs/pocket.md: a warning that can be wrong must not sound certain."""
+    page = (Path(__file__).parents[2] / "docs" / "pocket.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if "OpenMoji in colour, six" in line)
+    rate = row.split("|")[2].split("(")[0].strip()
+    assert rate == "2.6 %"
+    assert rate in _embedded_rule().sentence

@@ -1,5 +1,8 @@
 """Several threads share one classifier."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -35,3 +38,46 @@ def test_the_graph_is_made_once_whichever_thread_comes_first(model, images, monk
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(shared.predict, images * 2))
     assert made == [1]
+
+
+FORKED = """
+import concurrent.futures, multiprocessing, sys
+import numpy as np
+import torch
+import dtpt
+
+torch.set_num_threads(2)
+image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+classifier = dtpt.Classifier(dtpt.load_model("pocket", device="cpu"), ["cat", "dog"], views=8)
+before = classifier.predict(image)
+context = multiprocessing.get_context("fork")
+with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+    after = list(pool.map(classifier.predict, [image] * 4))
+for prediction in after:
+    np.testing.assert_allclose(prediction.probabilities, before.probabilities, atol=1e-6)
+print(len(after))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_predicts_although_its_parent_has_predicted():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED],
+        env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout == "4\n"
+
+
+def test_threads_of_torch_sleep_while_they_wait():
+    """With spinning ones a busy machine is ten times slower: docs/performance.md."""
+    code = "import os, dtpt; print(os.environ['OMP_WAIT_POLICY'])"
+    for given, expected in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        names = os.environ.keys() - {"OMP_WAIT_POLICY"}
+        environment = {name: os.environ[name] for name in names} | given
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert done.stdout == f"{expected}\n"

@@ -3,11 +3,18 @@
 What enters and leaves the towers is float32 (float64 in exactness tests) in every precision.
 """
 
+import os
+
 import torch
 from torch import Tensor, nn
 
 from dtpt.clip.config import Precision
 from dtpt.errors import DeviceError, short_repr
+
+# A forked process has none of the threads that torch started in its parent, and would wait for them
+# for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def choose_device(name: str = "auto") -> torch.device:

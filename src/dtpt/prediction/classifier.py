@@ -18,6 +18,7 @@ from dtpt.calibration import Calibration, Setup, as_calibration
 from dtpt.clip.model import Clip
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.prompts import DEFAULT_TEMPLATE
+from dtpt.clip.tokenizer import same_prompt_notes
 from dtpt.errors import (
     ImageError,
     MethodError,
@@ -129,9 +130,7 @@ class Classifier:
             self.predictor.tuner.space(self.method.method)  # refused without a text tower
         if self.calibration is not None:
             self.calibration.check(self.setup)
-        for group in self.duplicates:
-            listing = ", ".join(repr(name) for name in group)
-            text = f"Classes with the same prompt share their probability: {listing}."
+        for text in same_prompt_notes(self.duplicates):
             warnings.warn(text, PromptWarning, stacklevel=2)
 
     @property

@@ -53,8 +53,8 @@ def ood_warning(model: Clip, image_feature: Tensor, *, image: Image.Image) -> st
         >>> pocket = load_model("pocket")
         >>> noise = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
         >>> feature = pocket.encode_image(pocket.preprocess(noise)[None])[0]
-        >>> ood_warning(pocket, feature, image=Image.fromarray(noise))[:39]
-        'This does not look like the drawings of'
+        >>> ood_warning(pocket, feature, image=Image.fromarray(noise))[:40]
+        'This may not be a drawing like those of '
     """
     rule = rule_of(model)
     if rule is None:
