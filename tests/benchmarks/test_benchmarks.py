@@ -206,3 +206,12 @@ def test_the_service_is_measured_against_the_library(printed):
 def test_invalid_options_are_errors_of_ours(words, error, printed):
     with pytest.raises(error):
         printed(*words)
+
+
+def test_waiting_policies_are_compared_beside_other_work(printed, monkeypatch):
+    monkeypatch.setattr("benchmarks.waiting.usable_cores", lambda: 1)
+    words = ("waiting", "--busy", "1", "--views", 2, "--seconds", 0, "--json")
+    result = json.loads(printed(*words))
+    variants = [(row["busy"], row["policy"], row["threads"]) for row in result["rows"]]
+    assert variants == [(1, "ACTIVE", 1), (1, "PASSIVE", 1)]
+    assert all(row["pictures_per_second"] > 0 for row in result["rows"])

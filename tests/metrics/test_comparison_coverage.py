@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
+from benchmarks.intervals import PAIRS, clustered, covered, true_differences
 from dtpt.metrics import (
     COMPARED,
     METRICS,
@@ -18,10 +18,8 @@ from dtpt.metrics import (
     PooledPredictions,
     Predictions,
     compare_table,
-    draw_metrics,
     pool,
 )
-from dtpt.metrics.comparison import Drawn, compare_drawn, mean_over_sets
 
 HONEST = (1.0, 0.0)
 BOASTS = ((1.5, 0.2), (1.2, 0.0))  # slope and shift of the logit of the confidence
@@ -158,86 +156,32 @@ def test_different_methods_are_significantly_different_once_there_are_enough_ima
     assert found["brier"].better == "second"
 
 
-def clustered(
-    rng: np.random.Generator,
-    clusters: int,
-    *,
-    boasts: Sequence[tuple[float, float]],
-    seeds: int = 1,
-) -> list[list[Predictions]]:
-    """Two methods on clusters of six images, seed by seed; ease and luck are shared within one."""
-    codes = np.repeat(np.arange(clusters), 6)
-
-    def within() -> np.ndarray:
-        own = rng.normal(size=len(codes))
-        return 0.84 * rng.normal(size=clusters)[codes] + 0.54 * own  # correlation 0.7
-
-    ease, luck, made = within(), within(), []
-    for (slope, shift), skill in zip(boasts, (0.0, 0.1), strict=True):
-        mine, is_shared = within(), (rng.uniform(size=clusters) < 0.8)[codes]
-        made.append([])
-        for _ in range(seeds):
-            noise = rng.normal(size=(2, len(codes)))
-            logit = 1.2 * (ease + 0.09 * noise[0]) + 0.4 + skill
-            drawn = 0.97 * np.where(is_shared, luck, mine) + 0.24 * noise[1]
-            correct = ndtr(drawn) < squash(logit)
-            confidence = np.maximum(squash(slope * logit + shift), 0.05)
-            made[-1].append(
-                Predictions.from_confidence(
-                    confidence,
-                    correct,
-                    p_label=np.where(correct, confidence, (1 - confidence) / 2),
-                    sum_squares=confidence**2 + 0.5 * (1 - confidence) ** 2,
-                    clusters=codes,
-                )
-            )
-    return made
-
-
-def drawn_over(
-    made: Sequence[Sequence[Sequence[Predictions]]], rng: np.random.Generator, *, macro: bool
-) -> dict[str, dict[str, Drawn]]:
-    """Draws of both methods over some sets, as a mean over them or pooled."""
-    if not macro:
-        methods = {
-            name: pool({str(k): one[index] for k, one in enumerate(made)})
-            for index, name in enumerate("ab")
-        }
-        return draw_metrics(methods, generator=rng, resamples=150)
-    sets = [
-        draw_metrics(
-            {name: pool({"": one[index]}) for index, name in enumerate("ab")},
-            generator=rng,
-            resamples=150,
-        )
-        for one in made
-    ]
-    return {n: {key: mean_over_sets([s[n][key] for s in sets]) for key in COMPARED} for n in "ab"}
-
-
 @pytest.mark.parametrize(
-    ("boasts", "macro", "seeds"),
-    [(BOASTS, True, 1), (BOASTS, False, 3), ((HONEST, (1.5, 0.3)), True, 3)],
+    ("pair", "average", "seeds"),
+    [
+        ("both overconfident", "datasets", 1),
+        ("both overconfident", "images", 3),
+        ("one calibrated", "datasets", 3),
+    ],
 )
 def test_intervals_over_clusters_cover_the_true_difference(
-    boasts: Sequence[tuple[float, float]], macro: bool, seeds: int
+    pair: str, average: str, seeds: int
 ) -> None:
     """Two sets of 60 clusters of six; docs/calibration.md has larger simulations."""
-    rng = np.random.default_rng([seeds, int(macro)])
-    (first,), (second,) = clustered(rng, 20_000, boasts=boasts)
-    values = {key: METRICS[key].value for key in COMPARED}
-    truth = {
-        key: value(first, Conventions()) - value(second, Conventions())
-        for key, value in values.items()
-    }
-    covered: dict[str, list[bool]] = {key: [] for key in COMPARED}
-    for _ in range(100):
-        made = [clustered(rng, 60, boasts=boasts, seeds=seeds) for _ in range(2)]
-        drawn = drawn_over(made, rng, macro=macro)
-        for one in compare_drawn(drawn, [("a", "b")], level=1 - 0.05 * len(COMPARED)):
-            covered[one.metric].append(one.low <= truth[one.metric] <= one.high)
-    for key, hits in covered.items():
-        assert np.mean(hits) >= 0.88, key  # three standard deviations below 0.95
+    rng, boasts = np.random.default_rng([seeds, len(average)]), PAIRS[pair]
+    truth, icc = true_differences(rng, boasts)
+    assert 0.4 < icc < 0.6
+    hits = [
+        covered(
+            [clustered(rng, 60, boasts=boasts, seeds=seeds) for _ in range(2)],
+            truth,
+            rng=rng,
+            average=average,
+        )
+        for _ in range(100)
+    ]
+    for key in COMPARED:
+        assert np.mean([one[key] for one in hits]) >= 0.88, key  # three deviations below 0.95
 
 
 def test_intervals_that_ignore_clusters_do_not_cover() -> None:
