@@ -20,16 +20,19 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
 import stat
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from dtpt.errors import OptionError, short_repr
 
+DEEPEST = 64  # levels of JSON
 LONGEST_NAME = 255  # bytes, of one part of a path
 AnyPath = str | os.PathLike[str]
 
@@ -47,6 +50,8 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+# strings, and everything else that is no bracket
+_BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[^]["{}]++', re.DOTALL)
 # Bytes that are not UTF-8; control characters, which terminals obey; marks that reorder a line.
 _UNPRINTABLE = re.compile(
     "[\ud800-\udfff\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
@@ -205,8 +210,8 @@ def parse_json(data: bytes, *, most_values: int = 1_000_000) -> Any:
     """Parse JSON that somebody else wrote, in bounded memory (about 100 bytes for each value).
 
     Raises:
-        ValueError: It is not JSON (nor are NaN and Infinity), is nested too deep, or has too many
-            values.
+        ValueError: It is not JSON (nor are NaN, Infinity and 1e999), is nested deeper than
+            `DEEPEST`, or has too many values.
 
     Example:
         >>> parse_json(b'{"id": Infinity}')
@@ -216,14 +221,31 @@ def parse_json(data: bytes, *, most_values: int = 1_000_000) -> Any:
     values = sum(data.count(mark) for mark in (b",", b"[", b"{"))  # before anything is allocated
     if values > most_values:
         raise ValueError(f"{values:,} values, of which {most_values:,} are allowed")
-    try:
-        return json.loads(data, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+    if json_depth(data) > DEEPEST:
+        raise ValueError("nested too deep")
+    return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+def json_depth(data: bytes) -> int:
+    """Return how deep lists and objects in JSON are nested, without parsing it.
+
+    Example:
+        >>> json_depth(b'{"a": [1, "[["]}')
+        2
+    """
+    brackets = _BESIDE_BRACKETS.sub(b"", data)
+    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
 
 
 def canonical_json(content: Any) -> str:

@@ -1,5 +1,6 @@
 """What is on this machine: `dtpt methods`, `models`, `datasets` and `cache`."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -180,7 +181,7 @@ def _model_rows() -> list[dict[str, Any]]:
         source = f"hf-hub:{known[name].repo}"
         rows.append(_model_row(name, size=known[name].size_bytes, here=is_here, source=source))
     for name, model in added.items():
-        is_here = Path(model.path).exists()
+        is_here = os.path.exists(model.path)
         row = _model_row(name, size=model.size_bytes, here=is_here, source=STATUS[model.status])
         rows.append(row | model.model_dump(include={"status", "path", "fingerprint"}))
     for row in rows:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from dtpt.clip.loading.read import open_weights
 from dtpt.clip.model import Clip
-from dtpt.clip.tokenizer import Tokenizer
+from dtpt.clip.tokenizer import Tokenizer, same_prompts
 from dtpt.errors import CheckpointError, OptionError, PromptError, short_repr
 from dtpt.files import printable
 
@@ -103,7 +103,7 @@ class PromptSet:
             tuned_prefix=layout.tuned_prefix,
             tuned_suffix=tuple(i - len(layout.rest) for i in layout.tuned_rest),
             context=_initial_context(model, words, given=context),
-            duplicates=_duplicates(classes, suffixes),
+            duplicates=same_prompts(classes, suffixes),
         )
 
     @property
@@ -192,14 +192,6 @@ def class_list(classes: Iterable[str]) -> tuple[str, ...]:
 def prompted_names(classes: Iterable[str]) -> tuple[str, ...]:
     """Return class names as prompts have them."""
     return tuple(name.replace("_", " ") for name in classes)
-
-
-def _duplicates(classes: Sequence[str], suffixes: list[list[int]]) -> tuple[tuple[str, ...], ...]:
-    """Group the names, as given, whose prompts are the same tokens."""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for name, suffix in zip(classes, suffixes, strict=True):
-        groups.setdefault(tuple(suffix), []).append(name)
-    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:

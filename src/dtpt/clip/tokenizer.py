@@ -13,8 +13,9 @@ import hashlib
 import html
 import io
 import json
+import unicodedata
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -42,6 +43,7 @@ _MAX_FILE_BYTES = 16 << 20  # CLIP's tokenizer.json has 2 MB, its merges 3 MB
 _MAX_MERGES = 500_000  # OpenAI's file has 262,145
 _MAX_VALUES = 500_000  # of JSON; CLIP's file has 200,000
 _MAX_ID = 10_000_000
+SHOWN_GROUPS = 5  # of classes with the same prompt
 
 Merge = tuple[str, str]
 
@@ -191,6 +193,10 @@ def _pipeline(
     unknown = None if complete else max(table.values()) + 1
     if unknown is not None:
         table[UNKNOWN] = unknown
+    for first, second in merges:  # the library ends the process for some of those
+        if first + second not in table:
+            pair = f"{short_repr(first)} and {short_repr(second)}"
+            raise CheckpointError(f"The vocabulary has no token for the merge of {pair}.")
     try:
         model = models.BPE(
             vocab=table,
@@ -288,3 +294,41 @@ def _processor_names(processor: dict[str, Any]) -> list[str]:
     steps = processor.get("single") or []
     special = [step["SpecialToken"]["id"] for step in steps if "SpecialToken" in step]
     return [str(name) for name in special] if len(special) == 2 else []
+
+
+def same_prompts(
+    names: Sequence[str], tokens: Iterable[Sequence[int]]
+) -> tuple[tuple[str, ...], ...]:
+    """Group the class names, as given, whose prompts are the same tokens ("cat", "Cat").
+
+    Example:
+        >>> encode = Tokenizer.clip_default().encode
+        >>> names = ("cat", "dog", "Cat")
+        >>> same_prompts(names, map(encode, names))
+        (('cat', 'Cat'),)
+    """
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, prompt in zip(names, tokens, strict=True):
+        groups.setdefault(tuple(prompt), []).append(name)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def same_prompt_notes(groups: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return what users should know about classes that no model can tell apart, if there are any.
+
+    Example:
+        >>> same_prompt_notes([("cat", "Cat")])
+        ("Classes with the same prompt share their probability: 'cat' and 'Cat'.",)
+    """
+    if not groups:
+        return ()
+    shown = "; ".join(_listing(group) for group in groups[:SHOWN_GROUPS])
+    more = f"; and {len(groups) - SHOWN_GROUPS} more groups" if len(groups) > SHOWN_GROUPS else ""
+    return (f"Classes with the same prompt share their probability: {shown}{more}.",)
+
+
+def _listing(group: Sequence[str]) -> str:
+    looks = {unicodedata.normalize("NFC", name) for name in group}
+    show = repr if len(looks) == len(group) else ascii  # é composed and decomposed look the same
+    names = [show(name) for name in group]
+    return " and ".join([", ".join(names[:-1]), names[-1]])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from dtpt.clip.tokenizer import Tokenizer, same_prompt_notes, same_prompts
 from dtpt.data import layouts, openmoji
 from dtpt.data.catalog import NAMED_SETS, CatalogEntry, catalog_entry
 from dtpt.data.dataset import Sample
@@ -127,6 +128,9 @@ def check_dataset(
             class_counts=_class_counts(dataset.classes, samples),
             problems=dataset.notes,
         )
+    names = [name for name, _ in report.class_counts]
+    same = same_prompts(names, map(Tokenizer.clip_default().encode, names))
+    report = replace(report, problems=(*report.problems, *same_prompt_notes(same)))
     if not deep:
         return report
     return replace(report, unreadable=_unreadable(samples, progress), checked_images=len(samples))

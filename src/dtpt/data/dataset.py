@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -88,6 +89,16 @@ def file_stamp(path: Path) -> str:
     return f"{status.st_mtime_ns}-{status.st_size}"
 
 
+class Labelled(Protocol):
+    """What defines a sample of a task."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def label(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Sample:
     """One labelled image."""
@@ -114,7 +125,7 @@ def sample_id(relative: str) -> str:
     return printable(relative.replace("\\", "\\\\"))
 
 
-def fingerprint(classes: Sequence[str], samples: Sequence[Sample]) -> str:
+def fingerprint(classes: Sequence[str], samples: Iterable[Labelled]) -> str:
     """Hash what defines a task: class names in order, and the label of every sample id.
 
     Neither the order of the samples nor their clusters enter: two listings of the same folder are
@@ -138,7 +149,6 @@ class Dataset:
     augmix: bool = True  # whether the peers use AugMix views on this set
     whole: int | None = None  # number of images of the complete set, where that is known
     cluster_noun: str = "clusters"  # what a cluster of samples is, in the plural
-    fingerprint: str = ""  # see `fingerprint`; computed when left empty
     source: str = ""  # folder, file or package from which the set was read
     notes: tuple[str, ...] = ()  # sentences about everything that was left out or is unusual
 
@@ -147,8 +157,11 @@ class Dataset:
         object.__setattr__(self, "source", printable(self.source))
         object.__setattr__(self, "notes", tuple(printable(note) for note in self.notes))
         _check(self)
-        if not self.fingerprint:
-            object.__setattr__(self, "fingerprint", fingerprint(self.classes, self.samples))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `dtpt.data.fingerprint`."""
+        return fingerprint(self.classes, self.samples)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -172,7 +185,7 @@ class Dataset:
         chosen = {sample.id for sample in ranked[:count]}
         kept = tuple(sample for sample in self.samples if sample.id in chosen)
         whole = len(self.samples) if self.whole is None else self.whole
-        return replace(self, samples=kept, whole=whole, fingerprint="")
+        return replace(self, samples=kept, whole=whole)
 
 
 def _check(dataset: Dataset) -> None:

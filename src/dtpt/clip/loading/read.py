@@ -333,7 +333,7 @@ def read_shards(index: Path) -> Weights:
     for name in sorted(set(files.values())):
         if Path(name).name != name or "\\" in name or name in ("", ".", ".."):
             raise CheckpointError(f"{index} points outside its folder: {name!r}.")
-        if not (index.parent / name).exists():
+        if not os.path.exists(index.parent / name):  # False also for names that no file has
             raise CheckpointError(f"{index} names the shard {name}, which is missing.")
         shards[name] = _read_weights(index.parent / name)
     absent = [tensor for tensor, shard in files.items() if tensor not in shards[shard]]

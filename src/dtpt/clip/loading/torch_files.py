@@ -230,7 +230,8 @@ def _read_old(path: Path) -> tuple[Any, dict[str, _Extent], bool]:
             raise CheckpointError(f"{printable(path)} was written on a big-endian machine.")
         content, refs = _walk_pickle(stream, path)
         keys, _ = _walk_pickle(stream, path)
-        if not isinstance(keys, list) or len(keys) != len(refs) or any(k not in refs for k in keys):
+        known = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+        if not known or len(keys) != len(refs) or set(keys) != refs.keys():
             raise CheckpointError(f"{printable(path)} does not list its storages.")
         ordered = [refs[key] for key in keys]
         return content, dict(_old_extents(file, ordered, start=stream.tell(), path=path)), False
