@@ -46,7 +46,7 @@ def setup_of_tpt(pocket):
 def evidence_about_tpt(pocket):
     """40 of 100 predictions were correct, with a mean confidence of 62 %."""
     confidence, correct = np.repeat([0.5, 0.7], [40, 60]), np.arange(100) < 40
-    return CellEvidence("made-up set", setup_of_tpt(pocket), confidence, correct)
+    return CellEvidence("made-up set", setup_of_tpt(pocket), confidence, correct, np.arange(100))
 
 
 def calibration_of_tpt(pocket):
