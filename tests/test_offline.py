@@ -44,5 +44,5 @@ def test_the_demo_runs_without_a_single_socket(tmp_path):
 def test_the_suite_itself_cannot_reach_beyond_this_machine():
     import socket
 
-    with socket.socket() as probe, pytest.raises(OSError, match="192.0.2.1"):
+    with socket.socket() as probe, pytest.raises(OSError, match=r"192\.0\.2\.1"):
         probe.connect(("192.0.2.1", 80))  # an address reserved for documentation

@@ -78,7 +78,8 @@ def test_classes_with_the_same_prompt_are_named(call, images, capsys):
     captured = capsys.readouterr()
     (row,) = map(json.loads, captured.out.splitlines())
     assert row["label"] in ("cat", "Cat", "dog")
-    assert "'cat'" in captured.err and "'Cat'" in captured.err
+    assert "'cat'" in captured.err
+    assert "'Cat'" in captured.err
 
 
 def test_class_file_has_a_name_a_line(call, images, capsys, tmp_path):
