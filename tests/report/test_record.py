@@ -119,7 +119,7 @@ def test_page_and_card_show_the_recorded_run(record, tmp_path) -> None:
 def test_the_packaged_record_is_the_full_demo() -> None:
     found = load_record("pocket")
     assert found is not None
-    sets, _ = demo_plan(None, full=True)
+    sets, _ = demo_plan(full=True)
     assert (found.results.config.seeds, set(found.results.results)) == ((0,), set(sets))
     assert found.images == 10_224
     labels = {variant.label for facts in found.families for variant in facts.variants}
@@ -135,27 +135,10 @@ def test_the_record_of_one_model_is_not_shown_for_another() -> None:
     assert load_record("RN50/openai") is None
 
 
-def test_the_quick_demo_takes_what_the_record_selects(record) -> None:
-    def methods(selected):
-        fitted = record.fitted.__class__({}, selected)
-        return demo_plan(record.model_copy(update={"fitted": fitted}), full=False)[1]
-
-    views = {"mean-views+fraction": Variant("zero-shot+views=0.4")}
-    chosen = {
-        "openmoji/activities": {"d-tpt+chosen": Variant("d-tpt", 1e7), **views},
-        "openmoji-line/activities": {"d-tpt+chosen": Variant("d-tpt", 1e5)},
-        "openmoji/objects": {"d-tpt+chosen": Variant("d-tpt", 1e4)},  # not in the quick demo
-    }
-    added = [name for name in methods(chosen) if name not in METHODS]
-    assert added == ["d-tpt@10000000", "zero-shot+views=0.4"]
-    assert "d-tpt@1e6" in methods({})
-
-
-def test_the_demo_takes_colour_and_line_art_of_the_same_groups() -> None:
-    quick, full = (demo_plan(None, full=full)[0] for full in (False, True))
-    colour = [name for name in quick if name.startswith("openmoji/")]
-    line = [name.replace("-line", "") for name in quick if "-line" in name]
-    assert colour == line
-    assert colour
-    assert len(full) == 12
-    assert set(quick) < set(full)
+def test_the_demo_takes_all_groups_in_both_styles() -> None:
+    sets, methods = demo_plan(full=False)
+    assert len(sets) == 12
+    assert [name.replace("-line", "") for name in sets[6:]] == list(sets[:6])
+    everything = demo_plan(full=True)
+    assert everything == (sets, (*METHODS, *GRID))
+    assert methods == METHODS

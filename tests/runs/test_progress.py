@@ -5,7 +5,7 @@ import io
 import pytest
 
 import dtpt.runs.progress as progress
-from dtpt.runs.progress import Bar, Lines, format_seconds, make_reporter
+from dtpt.runs.progress import Bar, Joined, Lines, format_seconds, make_reporter
 
 
 @pytest.fixture
@@ -90,3 +90,17 @@ def test_brackets_in_the_name_of_a_set_stay_in_the_bar():
     first, (task,) = bar._progress.columns[0], bar._progress.tasks
     assert str(first(task)) == "folder:a[/b] [red]c"
     bar.close()
+
+
+def test_stages_can_be_shown_as_one() -> None:
+    stream = io.StringIO()
+    joined = Joined(Lines(stream, every=1e9), "Classifying")
+    joined.begin(4, done=1)
+    for title in ("pets", "cars"):
+        joined.start(title, 2, done=0)
+    for title in ("pets", "cars", "cars"):
+        joined.advance(title)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "Classifying: 1 of 4 images are stored already"
+    assert lines[1].startswith("Classifying: 4/4 images")
+    assert len(lines) == 2

@@ -8,7 +8,8 @@
     paper/      the paper's numbers, what may be compared with them, what a reproduction needs
     compose     all of it as one report, written as files; page/ has the templates
     compare     `dtpt.compare`
-    record      the recorded demo
+    lead        the title and three sentences of the first screen
+    record      the recorded demo; demo, beside a live sample; clip_record, what real CLIP shows
 
 >>> from dtpt.report import write_report                                    # doctest: +SKIP
 >>> write_report(["runs/pets"], "report").page                              # doctest: +SKIP

@@ -53,6 +53,7 @@ class ConditionReport:
     """One model, prompt and tuning setting."""
 
     condition: Condition
+    families: tuple[FamilyFacts, ...]  # those with several methods on the same images
     paragraphs: tuple[Paragraph, ...]  # the verdicts, by family
     reliability: Figures  # of all images of each family
     headline: Tables  # of each family: the mean over its data sets
@@ -83,6 +84,14 @@ class Report:
     @property
     def date(self) -> str:
         return datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+
+    @property
+    def families(self) -> tuple[FamilyFacts, ...]:
+        return tuple(facts for part in self.parts for facts in part.families)
+
+    @property
+    def model(self) -> str:
+        return ", ".join(dict.fromkeys(part.condition.model for part in self.parts))
 
     @property
     def figures(self) -> Figures:
@@ -267,6 +276,7 @@ def _part(
     titled = partial(_titled, title=f" ({condition.title})" if prefix else "")
     return ConditionReport(
         condition=condition,
+        families=tuple(families),
         paragraphs=verdict_paragraphs(condition, families),
         reliability=titled(pooled),
         headline=tuple(headline_table(facts, key=key) for key, facts in keys.items()),

@@ -41,6 +41,7 @@ DERIVED = {
 }
 """Rows that are computed from stored ones, and what follows the method in their titles."""
 MOST_UNFINISHED = 20  # cells that the notes name
+MOST_NAMED = 3  # incomplete data sets by their names
 
 LogProbabilities = npt.NDArray[np.float32]
 
@@ -398,10 +399,7 @@ def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterat
         sample, reason = min(reasons.items())
         count = f"{len(reasons)} images could not be read and are in no metric"
         yield f"{name}: {count}, first {sample} ({reason})."
-    sizes = {n: c.size_text([n]) for c in conditions for n, e in c.datasets.items() if e.is_partial}
-    if sizes:
-        texts = ", ".join(f"{set_title(name)} {size}" for name, size in sizes.items())
-        yield f"Only a part of these data sets was evaluated: {texts}."
+    yield from filter(None, map(_partial, conditions))
     of_one = {text for source in sources for text in session_notes(source.sessions)}
     notes = [(n, text) for source in sources for n, few in source.notes.items() for text in few]
     for name, text in dict.fromkeys(notes):
@@ -415,6 +413,13 @@ def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterat
     yield from _ambiguities("models", models)
     sets = [(set_title(name), name) for condition in conditions for name in condition.datasets]
     yield from _ambiguities("data sets", sets)
+
+
+def _partial(condition: Condition) -> str:
+    partial = [name for name, entry in condition.datasets.items() if entry.is_partial]
+    few = len(partial) <= MOST_NAMED
+    names = ", ".join(map(set_title, partial)) if few else f"{len(partial)} data sets"
+    return f"{names}: only {condition.size_text(partial)} were evaluated." if partial else ""
 
 
 def _missing_cell(condition: Condition, key: Key) -> str:

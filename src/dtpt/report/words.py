@@ -19,6 +19,7 @@ from dtpt.metrics.comparison import corrected_level
 from dtpt.report.derived import FRACTION, TEMPERED, TPT
 from dtpt.report.facts import FamilyFacts
 from dtpt.report.load import Condition, Variant, set_title
+from dtpt.tables import MINUS
 
 ZERO_SHOT = Variant("zero-shot")
 AVERAGED = Variant("mean-views")
@@ -194,7 +195,7 @@ def _sentences() -> Environment:
         "count": lambda number: f"{number:,}",
         "interval": _interval,
         "judged": _judged,
-        "listed": _listed,
+        "listed": listed,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "points": _points,
         "span": _span,
@@ -203,8 +204,9 @@ def _sentences() -> Environment:
     return made
 
 
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def listed(words: Sequence[str]) -> str:
+    """Join words: `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _judged(effect: Effect) -> str:
@@ -218,9 +220,9 @@ def _judged(effect: Effect) -> str:
             size = f" (by {_points(one.estimate)} {_interval(one)})"
             names.append(CALIBRATION[metric] + (size if metric == "absolute_gap" else ""))
         if names:
-            parts.append(f"{word} {'' if parts else f'than {base} '}in {_listed(names)}")
+            parts.append(f"{word} {'' if parts else f'than {base} '}in {listed(names)}")
     names = [name for metric, name in CALIBRATION.items() if metric in effect.differences]
-    return " and ".join(parts) or f"not significantly different from {base} in {_listed(names)}"
+    return " and ".join(parts) or f"not significantly different from {base} in {listed(names)}"
 
 
 def _points(fraction: float) -> str:
@@ -231,7 +233,13 @@ def _interval(difference: Comparison) -> str:
     """Write the interval of the size of a difference."""
     sign = 100 if difference.estimate > 0 else -100
     low, high = sorted((sign * difference.low, sign * difference.high))
-    return f"[{low:z.1f}, {high:z.1f}]"
+    return f"[{low:z.1f}, {high:z.1f}]".replace("-", MINUS)
+
+
+def signed_points(one: Comparison) -> str:
+    """Write a difference with its sign and interval in points: `−0.6 [−1.3, 0.1]`."""
+    ends = f"[{100 * one.low:z.1f}, {100 * one.high:z.1f}]"
+    return f"{100 * one.estimate:+z.1f} {ends}".replace("-", MINUS)
 
 
 def _span(ends: tuple[float, float]) -> str:

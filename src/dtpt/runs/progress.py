@@ -16,6 +16,9 @@ NODES_SHOWN = 8
 class Reporter:
     """Shows the progress of a run, stages of which may overlap; this one shows notes alone."""
 
+    def begin(self, total: int, *, done: int) -> None:
+        """Announce the images of all stages together."""
+
     def start(self, title: str, total: int, *, done: int) -> None:
         """Begin a stage of `total` images, `done` of which are stored already."""
 
@@ -139,6 +142,25 @@ class Bar(Reporter):
 
     def close(self) -> None:
         self._progress.stop()
+
+
+class Joined(Reporter):
+    """Another display, with all stages of a run as one."""
+
+    def __init__(self, inner: Reporter, title: str) -> None:
+        self._inner, self._title = inner, title
+
+    def begin(self, total: int, *, done: int) -> None:
+        self._inner.start(self._title, total, done=done)
+
+    def advance(self, title: str, *, worker: int | str = 0) -> None:  # noqa: ARG002
+        self._inner.advance(self._title, worker=worker)
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 def make_reporter(*, quiet: bool) -> Reporter:

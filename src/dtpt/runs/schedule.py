@@ -100,6 +100,8 @@ class Scheduler:
             WorkerError: No worker can do the work.
         """
         stages = [stage for stage in self._plan.stages if stage.missing]
+        counts = [(stage.total, stage.done) for stage in self._plan.stages]
+        self._reporter.begin(sum(t for t, _ in counts), done=sum(d for _, d in counts))
         images = [stage for stage in stages if not stage.is_stream]
         lambdas = self._select_lambdas(images)
         for results in completed(self._executor, self._image_tasks(images, lambdas)):

@@ -1,0 +1,116 @@
+"""The first screen of a report: a title that says what was found, and three sentences.
+
+All of it follows from the comparisons of `FamilyFacts`; a claim rests on a corrected interval.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtpt.methods import PAPER_METHODS
+from dtpt.metrics import Comparison
+from dtpt.report.derived import TPT
+from dtpt.report.facts import FamilyFacts
+from dtpt.report.load import Variant
+from dtpt.report.words import AVERAGED, ZERO_SHOT, Effect, Verdict, caption, listed, signed_points
+
+D_TPT = Variant("d-tpt", 1e5)  # with the λ of the paper
+WORDS = {
+    "accuracy": "accuracy",
+    "signed_gap": "confidence relative to accuracy",
+    "absolute_gap": "the distance of confidence from accuracy",
+}
+"""What a difference in a metric is, in words."""
+
+
+@dataclass(frozen=True)
+class Lead:
+    title: str
+    sentences: tuple[str, ...]
+    reading: str = ""  # how to read the numbers in the sentences
+
+
+def lead_of(families: Sequence[FamilyFacts], *, model: str) -> Lead:
+    """Return what the comparisons of all families of one model show together."""
+    verdicts = [Verdict(facts) for facts in families]
+    tuning = [effect for v in verdicts if (effect := v.tuning)]
+    remedy = _regulariser(verdicts)
+    sentences = [
+        _sentence("Tuning the prompt on each image (TPT)", tuning, metric="signed_gap"),
+        _sentence("averaging views without tuning", _effects(verdicts, AVERAGED)),
+    ]
+    if remedy:
+        effects = _effects(verdicts, remedy)
+        sentences.insert(1, _sentence(remedy.title, effects, metric="signed_gap"))
+    found = tuple(filter(None, sentences))
+    where = ", then ".join(facts.title.lower() for facts in families)
+    where = f"; {where}" if len(families) > 1 else ""
+    reading = caption("lead", "reading", where=where) if found else ""
+    return Lead(f"{_finding(verdicts, tuning)} ({model})", found, reading)
+
+
+def _finding(verdicts: Sequence[Verdict], tuning: Sequence[Effect]) -> str:
+    """State in one clause or two what tuning does and what does better."""
+    decided = [v for v in verdicts if v.decision == "significant"]
+    if not decided:
+        return "No significant difference between methods"
+    clauses = [f"TPT {_tuning_words(tuning)}"] if tuning else []
+    best = [set(v.facts.best("brier")) for v in decided]
+    together = [x for x in decided[0].facts.variants if all(x in b for b in best)]
+    if any(x.is_mean_of_views for x in together):
+        clauses.append("averaging views without tuning does better")
+    elif together:
+        verb = "has" if len(together) == 1 else "have"
+        clauses.append(f"{listed([x.title for x in together])} {verb} a better Brier score")
+    return "; ".join(clauses) or "Some methods differ significantly"
+
+
+def _tuning_words(tuning: Sequence[Effect]) -> str:
+    accuracy, gap = (_direction(_differences(tuning, m)) for m in ("accuracy", "signed_gap"))
+    if accuracy == gap == "raises":
+        return "raises accuracy, and confidence by more"
+    words = [
+        f"{verb} {WORDS[m]}" for verb, m in ((accuracy, "accuracy"), (gap, "signed_gap")) if verb
+    ]
+    return listed(words) or "changes neither accuracy nor calibration significantly"
+
+
+def _direction(found: Sequence[Comparison]) -> str:
+    """Return what changes significantly in some family, and in none the other way."""
+    grows, shrinks = any(c.low > 0 for c in found), any(c.high < 0 for c in found)
+    return "" if grows == shrinks else "raises" if grows else "lowers"
+
+
+def _differences(effects: Sequence[Effect], metric: str) -> list[Comparison]:
+    return [e.differences[metric] for e in effects if metric in e.differences]
+
+
+def _regulariser(verdicts: Sequence[Verdict]) -> Variant | None:
+    """Return D-TPT with the λ of the paper, else the last regulariser of the paper."""
+    if any(v.effect(D_TPT) for v in verdicts):
+        return D_TPT
+    known = [v for verdict in verdicts for v in verdict.facts.shown if v.method in PAPER_METHODS]
+    return next((v for v in reversed(known) if v not in (ZERO_SHOT, TPT)), None)
+
+
+def _effects(verdicts: Sequence[Verdict], variant: Variant) -> list[Effect]:
+    return [effect for v in verdicts if (effect := v.effect(variant))]
+
+
+def _sentence(subject: str, effects: Sequence[Effect], *, metric: str = "absolute_gap") -> str:
+    """Write what changes, with the intervals of accuracy and a gap family by family."""
+    changes: dict[str, list[str]] = {"raises": [], "lowers": [], "": []}
+    for key in ("accuracy", metric):
+        found = _differences(effects, key)
+        numbers = listed([signed_points(c) for c in found])
+        changes[_direction(found)] += [f"{WORDS[key]} ({numbers})"] if found else []
+    same = changes.pop("")
+    parts = [f"{verb} {listed(few)}" for verb, few in changes.items() if few]
+    if len(same) == 2:
+        parts.append(f"changes neither {same[0]} nor {same[1]} significantly")
+    elif same:
+        parts.append(f"does not change {same[0]} significantly")
+    if not parts:
+        return ""
+    base = effects[0].base
+    compared = "" if base == ZERO_SHOT else f"Compared with {base.title}, "
+    return f"{compared}{subject} {listed(parts)}."
