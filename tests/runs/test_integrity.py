@@ -98,6 +98,7 @@ EDITS = {
     "an infinite confidence": f"UPDATE rows SET confidence = 9e999 {OF_ONE}",
     "the probability of the label": f"UPDATE rows SET p_label = confidence / 2 {OF_ONE}",
     "the sum of squares": f"UPDATE rows SET sum_squares = confidence {OF_ONE}",
+    "the number of views": f"UPDATE rows SET views = 0 {OF_ONE}",
     "the entropy": f"UPDATE rows SET entropy = 5.0 {OF_ONE}",
     "λ": f"UPDATE rows SET lambda_used = 7.0 {OF_ONE} AND lambda_used IS NOT NULL",
     "probabilities of other classes": f"UPDATE rows SET log_probabilities = :short {OF_ONE}",
@@ -110,7 +111,7 @@ EDITS = {
     "a failure without reason": "UPDATE rows SET reason = NULL WHERE status = 'failed'",
     "extra rows": "INSERT INTO rows SELECT cell, 'new', status, reason, label, prediction, "
     "confidence, entropy, p_label, sum_squares, top5, zero_shot_prediction, "
-    f"zero_shot_confidence, lambda_used, log_probabilities FROM rows {OF_ONE} LIMIT 1",
+    f"zero_shot_confidence, views, lambda_used, log_probabilities FROM rows {OF_ONE} LIMIT 1",
     "rows of another cell": f"UPDATE rows SET cell = cell / 2 {OF_ONE}",
     "a sample without its record": "DELETE FROM samples WHERE sample = 'cat/001.png'",
     "extra samples": "INSERT INTO samples SELECT dataset, sample || 'x', label, \"group\", "

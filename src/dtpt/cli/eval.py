@@ -164,11 +164,13 @@ def result_table(run: "Run", results: "Sequence[MethodResult]") -> Table:
             spreads = [f"±{m.text(std[m.key])}" if m.key in std else "" for m in metrics]
             texts = [metric.text(result.mean[metric.key]) for metric in metrics]
             cells = [Cell(t, spread=spread) for t, spread in zip(texts, spreads, strict=True)]
+        cells.append(Cell("—" if result.views is None else f"{result.views:.3g}"))
         cells.append(Cell(_count(result, run.spec.dataset(result.dataset).whole)))
         rows.append(Row(_label(result), tuple(cells), group=result.dataset))
     seeds = ",".join(map(str, run.spec.seeds))
     title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
-    return Table(title, (*map(metric_column, metrics), Column("Images")), tuple(rows))
+    columns = (*map(metric_column, metrics), Column("Passes"), Column("Images"))
+    return Table(title, columns, tuple(rows))
 
 
 def _label(result: "MethodResult") -> str:

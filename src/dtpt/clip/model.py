@@ -1,7 +1,7 @@
 """CLIP: an image tower and a text tower that meet in one space of unit vectors."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Self
 
@@ -142,14 +142,22 @@ class Clip(nn.Module):
         count = len(pixels)
         on_cpu, size = self.device.type == "cpu", views_per_batch(self.visual)
         batches = view_batches(count, size=size) if on_cpu else [slice(0, count)]
-        prepare = getattr(self.visual, "prepared", None)  # shares work between the batches
-        tower = self.visual if prepare is None else prepare()
         parts = [self.log_logit_scale.new_empty(0, self.config.embed_dim)]
-        for batch in batches:
-            parts.append(self._image_features(pixels[batch], tower))
+        for batch, part in zip(
+            batches, self.encode_batches(pixels[batch] for batch in batches), strict=True
+        ):
+            parts.append(part)
             if progress is not None:
                 progress(batch.stop, count)
         return torch.cat(parts)
+
+    @torch.no_grad()
+    def encode_batches(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Yield the features of each batch of views when it is asked for."""
+        prepare = getattr(self.visual, "prepared", None)  # shares work between the batches
+        tower = self.visual if prepare is None else prepare()
+        for pixels in batches:
+            yield self._image_features(pixels, tower)
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Tensor]) -> Tensor:
         beside = self.device.type == "cuda" and pixels.device.type == "cpu"

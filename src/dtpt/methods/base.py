@@ -100,6 +100,7 @@ class Method:
     initial: InitialState | None = None  # with `step`: state that is carried from image to image
     step: Step | None = None
     augmix: bool | None = None  # of the views, where not as the data set has them
+    tolerance: float | None = None  # of an anytime read-out; None reads all views
     look: Look = Look()
 
     def __post_init__(self) -> None:
@@ -151,6 +152,7 @@ class Modifier:
     logits: Callable[[Tensor, Tensor], Tensor] | None = None
     read_out: ReadOut | None = None
     learning_rate: float | None = None
+    tolerance: float | None = None  # of an anytime read-out
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,12 @@ class ResolvedMethod:
         """How many views give one prediction; None reads the original view."""
         given = [modifier.read_out for modifier in self.modifiers if modifier.read_out is not None]
         return given[-1] if given else self.method.read_out
+
+    @property
+    def tolerance(self) -> float | None:
+        """When an anytime read-out stops; None for one that takes all views."""
+        given = [m.tolerance for m in self.modifiers if m.tolerance is not None]
+        return given[-1] if given else self.method.tolerance
 
     @property
     def uses_views(self) -> bool:

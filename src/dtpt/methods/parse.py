@@ -5,7 +5,8 @@
 `-static` exists for every method with a regulariser: it is tuned once per class list by the
 regulariser alone, without any image, and each image is then plain zero-shot. Modifiers with a
 number: `+ts=1.16` (temperature), `+views=0.3` (mean over that fraction of the views, the most
-confident ones), `+lr=0.002` (learning rate). `+views=auto` means many fractions in a run, of which
+confident ones), `+lr=0.002` (learning rate), `+anytime=0.1` (stop taking views once the answer
+changes by less). `+views=auto` means many fractions in a run, of which
 `dtpt calibrate` selects one. `@auto=0.9` selects the λ that wins 90 % of the signs of the first
 step, on average over some unlabelled images of a data set; `@auto-each=0.9` selects it per image.
 
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dtpt.errors import DtptError, MethodError, UnknownName, short_repr
+from dtpt.methods.anytime import stop_within
 from dtpt.methods.base import (
     PROTOCOLS,
     AutoLambda,
@@ -134,6 +136,7 @@ NUMBERED: dict[str, Callable[[float], Modifier]] = {
     "ts": temperature,
     "views": mean_over,
     "lr": learning_rate,
+    "anytime": stop_within,
 }
 
 
@@ -219,6 +222,7 @@ def resolve_method(
     method = find_method(parsed.base)
     modifiers = tuple(find_modifier(suffix) for suffix in parsed.modifiers)
     _check_read_outs(spec, method, modifiers=modifiers)
+    _check_anytime(method, modifiers=modifiers)
     name, auto = "+".join([method.name, *(m.name for m in modifiers)]), parsed.auto
     rates = [m.learning_rate for m in modifiers if m.learning_rate is not None]
     rate = rates[-1] if rates else of_protocol(method.learning_rates, protocol)
@@ -245,6 +249,18 @@ def _check_read_outs(spec: str, method: Method, *, modifiers: tuple[Modifier, ..
         raise MethodError(f"{method.name} has a read-out already: drop +{given[0]}.")
     if len(given) > 1:
         raise MethodError(f"{spec!r} has two read-outs: keep one of +{', +'.join(given)}.")
+
+
+def _check_anytime(method: Method, *, modifiers: tuple[Modifier, ...]) -> None:
+    """Refuse to stop early without a read-out, or where tuning needs all views anyway."""
+    if all(modifier.tolerance is None for modifier in modifiers):
+        return
+    reads = method.read_out is not None or any(m.read_out is not None for m in modifiers)
+    if not reads or method.tunes_on_views:
+        raise MethodError(
+            f"{method.name} cannot stop early: +anytime is for read-outs over views without "
+            "tuning, such as mean-views or zero-shot+views=0.2."
+        )
 
 
 def _check_takes_lambda(method: Method, written: str) -> None:

@@ -1,6 +1,7 @@
 """The one table of methods and the one of modifiers."""
 
 from dtpt.methods.a_tpt import A_TPT, A_TPT_RELEASED
+from dtpt.methods.anytime import MEAN_VIEWS_ANYTIME
 from dtpt.methods.base import Method, Modifier
 from dtpt.methods.c_tpt import C_TPT
 from dtpt.methods.d_tpt import D_TPT, D_TPT_ALIGNED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL
@@ -26,7 +27,7 @@ METHODS: dict[str, Method] = {
         *(O_TPT_PRINTED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL, D_TPT_ALIGNED),  # other readings of it
         *(A_TPT, A_TPT_RELEASED, R_TPT, SOC),  # peers that tune the prompt
         # predictions from many views, without a gradient
-        *(MEAN_VIEWS, MEAN_LOGITS, VTE, VTE_UNIT),
+        *(MEAN_VIEWS, MEAN_VIEWS_ANYTIME, MEAN_LOGITS, VTE, VTE_UNIT),
         *(ZERO, ZERO_RELEASED, ZERO_PUBLISHED, MTA, MTA_PUBLISHED),
         *(TPS, C_TPS, O_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
         *(RANDOM_TPT, RANDOM_TPT_1),  # null controls

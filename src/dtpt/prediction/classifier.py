@@ -206,7 +206,7 @@ class Classifier:
         Raises:
             ImageError: The image cannot be read; the message names it.
         """
-        return self._predict(self._render(image), keep_views=keep_views)
+        return self._predict(self._rendered(image), keep_views=keep_views)
 
     def predict_batch(
         self, images: Iterable[ImageSource], *, workers: Workers = 1, threads: int = 1
@@ -286,9 +286,10 @@ class Classifier:
     def view_features(self, image: ImageSource) -> Tensor:
         """Return features (N, D) of the image's views; row 0 is the original view.
 
-        Only the original is rendered and encoded when the method uses no other.
+        Only the original is rendered and encoded when the method uses no other, and as many as it
+        needs when it stops early.
         """
-        return self.predictor.features(self._render(image))
+        return self._features(self._rendered(image))
 
     def tune(self, view_features: Tensor) -> Prediction:
         """Tune on features (N, D) that the caller provides; row 0 is what is predicted."""
@@ -310,8 +311,14 @@ class Classifier:
         recipe = self.predictor.recipe_for([self.method])
         return _Render(recipe, self.seed, self.model.preprocessing)
 
+    def _rendered(self, image: ImageSource) -> Rendered:
+        return self.predictor.render(open_image(image), methods=[self.method], seed=self.seed)
+
+    def _features(self, rendered: Rendered) -> Tensor:
+        return self.predictor.features(rendered, methods=[self.method], seed=self.seed)
+
     def _predict(self, rendered: Rendered, *, keep_views: bool = False) -> Prediction:
-        features = self.predictor.features(rendered)
+        features = self._features(rendered)
         return replace(
             self.tune(features),
             warning=self.predictor.ood_warning(rendered.image, features),

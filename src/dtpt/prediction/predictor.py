@@ -3,7 +3,7 @@
 `Classifier`, the workers of a run, the web service and the analyses are thin layers over it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from dtpt.calibration import Setup
-from dtpt.clip.model import Clip
+from dtpt.clip.model import Clip, view_batches, views_per_batch
 from dtpt.clip.prompts import (
     DEFAULT_TEMPLATE,
     PromptSet,
@@ -22,7 +22,9 @@ from dtpt.clip.prompts import (
     require_clip,
 )
 from dtpt.errors import PromptError
+from dtpt.images import pixel_digest
 from dtpt.methods import ResolvedMethod, shared_recipe
+from dtpt.methods.anytime import stops
 from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
 from dtpt.prediction.ood import ood_warning
@@ -38,7 +40,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Rendered:
-    """A decoded image and its views (N, 3, S, S), the original first."""
+    """A decoded image and its views (N, 3, S, S), the original first.
+
+    Of methods that may stop early it holds the first views, and the others are made as needed.
+    """
 
     image: Image.Image
     pixels: Views
@@ -116,19 +121,60 @@ class Predictor:
         seed: int,
         progress: Progress | None = None,
     ) -> Rendered:
-        """Make the views that some methods use; all of them for None."""
+        """Make the views that some methods use for certain; all of them for None."""
+        recipe = self.recipe_for(methods)
+        if may_stop_early(methods):
+            recipe = recipe.model_copy(update={"count": 1})
         pixels = make_views(
             image,
-            recipe=self.recipe_for(methods),
+            recipe=recipe,
             seed=seed,
             preprocessing=self.model.preprocessing,
             progress=progress,
         )
         return Rendered(image, pixels)
 
-    def features(self, rendered: Rendered, *, progress: Progress | None = None) -> Tensor:
-        """Encode the views: (N, D) unit vectors, row 0 the original view."""
-        return self.model.encode_views(torch.from_numpy(rendered.pixels), progress=progress)
+    def features(
+        self,
+        rendered: Rendered,
+        *,
+        methods: Sequence[ResolvedMethod] | None = None,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """Encode the views: (N, D) unit vectors, row 0 the original view.
+
+        Methods that may stop early get as many as they need, bit for bit the first ones of all.
+        """
+        if methods is None or not may_stop_early(methods):
+            return self.model.encode_views(torch.from_numpy(rendered.pixels), progress=progress)
+        recipe = self.recipe_for(methods)
+        encoded = self.model.encode_batches(self._batches(rendered, recipe=recipe, seed=seed))
+        features = next(encoded)
+        for stop in stops(recipe.count)[1:]:
+            if self.tuner.has_enough(features, methods):
+                break
+            while len(features) < stop:
+                features = torch.cat([features, next(encoded)])
+            if progress is not None:
+                progress(stop, recipe.count)
+        return features
+
+    def _batches(self, rendered: Rendered, *, recipe: ViewRecipe, seed: int) -> Iterator[Tensor]:
+        """Yield views in the batches in which all are encoded; those that are missing are made."""
+        image_id = pixel_digest(rendered.image)
+        for batch in view_batches(recipe.count, size=views_per_batch(self.model.visual)):
+            pixels = rendered.pixels[batch]
+            if len(pixels) < batch.stop - batch.start:
+                pixels = make_views(
+                    rendered.image,
+                    recipe=recipe.model_copy(update={"count": batch.stop}),
+                    seed=seed,
+                    preprocessing=self.model.preprocessing,
+                    image_id=image_id,
+                    first=batch.start,
+                )
+            yield torch.from_numpy(pixels)
 
     def answer(
         self,
@@ -188,6 +234,12 @@ class Predictor:
             views={**self.recipe.model_dump(mode="json"), **method.own_views},
             tuning=self.tuner.settings.model_dump(mode="json"),
         )
+
+
+def may_stop_early(methods: Sequence[ResolvedMethod] | None) -> bool:
+    """Return whether the methods may need fewer views than the recipe has."""
+    users = [method for method in methods or () if method.uses_views]
+    return bool(users) and all(method.tolerance is not None for method in users)
 
 
 def _check_text_features(features: Tensor, shape: tuple[int, int]) -> None:

@@ -93,6 +93,7 @@ _DONE_RULES: Rules = {
     "whose confidence is impossible": "typeof(r.confidence) = 'real' AND "
     "r.confidence BETWEEN :chance AND :one AND typeof(r.zero_shot_confidence) = 'real' AND "
     "r.zero_shot_confidence BETWEEN :chance AND :one",
+    "whose number of views is impossible": "typeof(r.views) = 'integer' AND r.views > 0",
     "whose entropy is impossible": "typeof(r.entropy) = 'real' AND "
     "r.entropy BETWEEN 0 AND :entropy",
     "whose probability of the label contradicts its confidence": "typeof(r.p_label) = 'real' AND "

@@ -45,6 +45,7 @@ class CellResult:
     effective: int  # samples that entered the metrics
     failed: int
     selected_lambda: float | None = None  # without labels (`@auto`); None where λ was given
+    views: float | None = None  # mean passes of an image through the image tower
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class MethodResult:
         if not all(metrics):
             return {}
         return {key: np.array([entry[key] for entry in metrics]) for key in metrics[0]}
+
+    @property
+    def views(self) -> float | None:
+        """Mean passes of an image through the image tower; None when a seed has no rows."""
+        means = [result.views for result in self.seeds.values()]
+        return None if None in means else float(np.mean([m for m in means if m is not None]))
 
     @property
     def selected_lambdas(self) -> dict[int, float]:
@@ -105,6 +112,7 @@ def score_methods(run: Run) -> list[MethodResult]:
             expected[cell.dataset],
             *counts[cell],
             selected_lambda=lambdas[cell].value if cell in lambdas else None,
+            views=float(tables[cell]["views"].mean()) if cell in tables else None,
         )
     return [MethodResult(*key, seeds) for key, seeds in grouped.items()]
 
@@ -120,6 +128,7 @@ class MethodRecord(_Record):
     std: dict[str, float] | None  # sample standard deviation over seeds; None for one seed
     seeds: dict[str, dict[str, int | float]]  # metrics, `n` samples behind them, `failed` samples
     selected_lambda: dict[str, float] = Field(default_factory=dict)  # by seed (`@auto`)
+    views: float | None = None  # mean passes of an image through the image tower
 
 
 class GroupRecord(_Record):
@@ -231,6 +240,7 @@ def _method_record(result: MethodResult) -> MethodRecord:
             for seed, cell in result.seeds.items()
         },
         selected_lambda={str(seed): value for seed, value in result.selected_lambdas.items()},
+        views=result.views,
     )
 
 

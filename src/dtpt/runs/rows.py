@@ -37,6 +37,7 @@ class Row:
     top5: str
     zero_shot_prediction: int
     zero_shot_confidence: float
+    views: int = 1
     lambda_used: float | None = None
     log_probabilities: bytes | None = None
 
@@ -61,6 +62,7 @@ class Row:
             top5=f"[{top5}]",
             zero_shot_prediction=int(zero_shot.argmax()),
             zero_shot_confidence=float(zero_shot.max()),
+            views=outcome.views,
             lambda_used=outcome.lambda_,
             log_probabilities=pack(log_softmax(_numbers(outcome.logits))) if keep_all else None,
         )
@@ -133,6 +135,7 @@ class Rows:
     sum_squares: Floats
     zero_shot_prediction: npt.NDArray[np.int64]
     zero_shot_confidence: Floats
+    views: npt.NDArray[np.int64]
 
     def __init__(self, cells: Sequence[Cell], parts: Sequence[Columns]) -> None:
         empty = np.empty(0, dtype=column_types(ARRAY_COLUMNS))

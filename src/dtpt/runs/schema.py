@@ -23,7 +23,7 @@ from dtpt.errors import RunError, os_error
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MAGIC = b"SQLite format 3\0"
 PAGE_BYTES = 16384  # a row of 1000 probabilities fits; in smaller pages it would waste half of one
 MOST_BYTES = 1 << 26  # of one value
@@ -67,6 +67,7 @@ COLUMNS = (
     _text("top5", is_compared=True),  # JSON: [[label, probability], ...]
     Column("zero_shot_prediction", "INTEGER"),
     Column("zero_shot_confidence", "REAL"),
+    Column("views", "INTEGER"),  # passes through the image tower
     Column("lambda_used", "REAL", is_array=False),  # also where it was selected
     Column("log_probabilities", "BLOB", is_array=False, is_exported=False, is_compared=False),
 )

@@ -27,6 +27,7 @@ from torch import Tensor
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError, short_repr
+from dtpt.methods.anytime import first_stable
 from dtpt.methods.base import EntropyReading, Method, ResolvedMethod
 from dtpt.methods.table import METHODS
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
@@ -107,6 +108,7 @@ class Outcome:
     zero_shot_logits: Tensor  # (C,) of the same view with the initial context
     text_features: Tensor  # (C, D) after tuning, before modifiers
     context: Tensor  # (n, W) after tuning; the initial one for methods that tune none
+    views: int = 1  # passes through the image tower that the prediction rests on
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,11 @@ class Tuner:
             if progress is not None:
                 progress(len(outcomes), len(methods))
         return outcomes
+
+    def has_enough(self, view_features: Tensor, methods: Sequence[ResolvedMethod]) -> bool:
+        """Return whether no method needs views beyond the first ones (N, D) of an image."""
+        episode = Episode(self, view_features)
+        return all(episode.views_needed(method) is not None for method in methods)
 
     def predict_many(
         self, images: Sequence[Tensor], methods: Sequence[ResolvedMethod]
@@ -358,9 +365,24 @@ class Episode:
         text = self._modified(tuned.text, method)
         if method.read_out is None:
             logits = class_logits(self._views[0], text, logit_scale=scale)
-        else:
-            logits = method.read_out(self._views, text, logit_scale=scale)
-        return self._outcome(method, tuned, logits=logits)
+            return self._outcome(method, tuned, logits=logits)
+        views = self._views[: self.views_needed(method)]  # of None: all
+        logits = method.read_out(views, text, logit_scale=scale)
+        return self._outcome(method, tuned, logits=logits, views=len(views))
+
+    def views_needed(self, method: ResolvedMethod) -> int | None:
+        """Return how many of the first views are enough; None if further ones may be needed."""
+        if not method.uses_views:
+            return 1
+        if method.read_out is None or method.tolerance is None:
+            return None
+        text = self._modified(self._tuned_by(method).text, method)
+        read_out, scale = method.read_out, self._tuner.logit_scale
+        return first_stable(
+            lambda count: read_out(self._views[:count], text, logit_scale=scale),
+            len(self._views),
+            tolerance=method.tolerance,
+        )
 
     def step(self, method: ResolvedMethod, state: Any) -> tuple[Outcome, Any]:
         """Predict the image with a method that carries state, and return the next state."""
@@ -427,7 +449,9 @@ class Episode:
                 text = modifier.features(text, self._views[0])
         return text
 
-    def _outcome(self, method: ResolvedMethod, tuned: _Tuned, *, logits: Tensor) -> Outcome:
+    def _outcome(
+        self, method: ResolvedMethod, tuned: _Tuned, *, logits: Tensor, views: int | None = None
+    ) -> Outcome:
         for modifier in method.modifiers:
             if modifier.logits is not None:
                 logits = modifier.logits(logits, self._zero_shot)
@@ -439,8 +463,17 @@ class Episode:
             )
         of_context = method.method.parameter == "context"
         context = tuned.point if of_context else self._tuner.context
+        if views is None:
+            views = len(self._views) if method.uses_views else 1
         return Outcome(
-            method, tuned.lambda_, logits, probabilities, self._zero_shot, tuned.text, context
+            method,
+            tuned.lambda_,
+            logits,
+            probabilities,
+            self._zero_shot,
+            tuned.text,
+            context,
+            views,
         )
 
 

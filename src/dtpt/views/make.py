@@ -29,10 +29,11 @@ def make_views(
     seed: int,
     preprocessing: Preprocess,
     image_id: str | None = None,
+    first: int = 0,
     out: Views | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Views:
-    """Return the (count, 3, size, size) float32 views of one image, normalised.
+    """Return the (count - first, 3, size, size) float32 views of one image, normalised.
 
     View 0 is the original: the model's own preprocessing. View k depends on the image, the recipe
     (but not its count) and (seed, image_id, k) only.
@@ -43,6 +44,7 @@ def make_views(
         seed: Of the run.
         preprocessing: Of the model.
         image_id: A stable id of the image; its pixel digest when not given.
+        first: The view from which on they are made.
         out: An array of the result's shape to write into and return, instead of a new one.
         progress: Called with the number of views that are done and the count, every few views.
 
@@ -55,17 +57,19 @@ def make_views(
     size = preprocessing.size
     image_id = pixel_digest(image) if image_id is None else image_id
     image = image if image.mode == "RGB" else image.convert("RGB")
-    shape = (recipe.count, 3, size, size)
+    shape = (recipe.count - first, 3, size, size)
     views = np.empty(shape, dtype=np.float32) if out is None else out
     if views.shape != shape or views.dtype != np.float32:
         raise ValueError(f"out must be float32 {shape}, is {views.dtype} {views.shape}")
-    views[0] = preprocessing.pixels(image)
-    if progress is not None:
-        progress(1, recipe.count)
+    if first == 0:
+        views[0] = preprocessing.pixels(image)
+        if progress is not None:
+            progress(1, recipe.count)
     scratch = Scratch(size)
     block = max(1, _BLOCK_BYTES // (12 * size * size))
-    for start in range(1, recipe.count, block):
+    for start in range(max(1, first), recipe.count, block):
         stop = min(start + block, recipe.count)
+        made = slice(start - first, stop - first)
         numbers = [view_numbers(seed, image_id, view=view).tolist() for view in range(start, stop)]
         crops = [
             cut(image, draw_crop(row[CROP_NUMBERS], image.size, recipe=recipe), size=size)
@@ -74,10 +78,10 @@ def make_views(
         if recipe.augmix:
             mixtures = [draw_mixture(row[AUGMIX_NUMBERS], size=size) for row in numbers]
             _write_mixed(
-                crops, mixtures, preprocessing=preprocessing, scratch=scratch, out=views[start:stop]
+                crops, mixtures, preprocessing=preprocessing, scratch=scratch, out=views[made]
             )
         else:
-            for view, crop in zip(views[start:stop], crops, strict=True):
+            for view, crop in zip(views[made], crops, strict=True):
                 view[:] = preprocessing.normalise(np.asarray(crop))
         if progress is not None:
             progress(stop, recipe.count)

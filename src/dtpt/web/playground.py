@@ -26,7 +26,7 @@ from dtpt.commands import predict_lines
 from dtpt.images import open_image, pixel_digest
 from dtpt.methods import ResolvedMethod, method_title, recipe_groups, resolve_method
 from dtpt.prediction.prediction import Prediction
-from dtpt.prediction.predictor import Predictor
+from dtpt.prediction.predictor import Predictor, may_stop_early
 from dtpt.tuning import Outcome, TuningSettings
 from dtpt.views import ViewRecipe, contact_sheet
 from dtpt.web import schemas
@@ -118,10 +118,19 @@ class _Query:
         is_shown = self.is_shown and "views" in self.settings.show
         return None if is_shown else tuple(self.methods.values())
 
-    def key(self, image_id: str) -> str:
-        """Return the cache key of an image's features: views depend on recipe and seed."""
+    @property
+    def may_stop_early(self) -> bool:
+        return may_stop_early(self.rendered_for)
+
+    def key(self, image_id: str, *, early: bool = False) -> str:
+        """Return the cache key of an image's features: views depend on recipe and seed.
+
+        Where encoding stops `early` depends on methods and classes, too.
+        """
         recipe = self.predictor.recipe_for(self.rendered_for)
         text = f"{image_id} {recipe.fingerprint} {self.settings.seed}"
+        if early:
+            text += repr((self.settings.classes, self.settings.template, self.settings.methods))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -223,7 +232,7 @@ class Playground:
     ) -> tuple[EncodedImage, bool]:
         """Return an encoded image, and whether it was in memory."""
         if image is None:
-            known = self.images.get(query.key(query.settings.image_id or ""))
+            known = self._known(query.settings.image_id or "", query)
             if known is None:
                 raise Refusal("image_unknown", "This image is not in the server's memory.")
             return known, True
@@ -231,12 +240,19 @@ class Playground:
         decoded = open_image(image, name="The image", max_pixels=self.limits.max_pixels)
         job.check()
         image_id = pixel_digest(decoded)
-        known = self.images.get(query.key(image_id))
+        known = self._known(image_id, query)
         if known is not None and (known.sheet is not None or query.rendered_for is not None):
             return known, True
         encoded = self._encode(decoded, image_id, query=query, job=job)
-        self.images.put(query.key(image_id), encoded)
+        self.images.put(query.key(image_id, early=query.may_stop_early), encoded)
         return encoded, False
+
+    def _known(self, image_id: str, query: _Query) -> EncodedImage | None:
+        """Return an image that is in memory with all its views, or with as many as are needed."""
+        known = self.images.get(query.key(image_id))
+        if known is None and query.may_stop_early:
+            known = self.images.get(query.key(image_id, early=True))
+        return known
 
     def _encode(
         self, image: Image.Image, image_id: str, *, query: _Query, job: Job
@@ -249,7 +265,12 @@ class Playground:
             seed=query.settings.seed,
             progress=job.progress("views"),
         )
-        features = predictor.features(rendered, progress=job.progress("features"))
+        features = predictor.features(
+            rendered,
+            methods=query.rendered_for,
+            seed=query.settings.seed,
+            progress=job.progress("features"),
+        )
         if query.rendered_for is None:
             sheet = _own_pages(contact_sheet(rendered.pixels, self.model.preprocessing))
             address = f"/v1/thumbnails/{query.key(image_id)}"
