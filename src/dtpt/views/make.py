@@ -9,7 +9,7 @@ from PIL import Image
 
 from dtpt.clip.preprocess import Preprocess
 from dtpt.images import pixel_digest
-from dtpt.views.augmix import CHAINS, Mixture, draw_mixture, mix, run_chains
+from dtpt.views.augmix import CHAINS, draw_mixture, mix, run_chains
 from dtpt.views.colour import planes_of
 from dtpt.views.crops import cut, draw_crop
 from dtpt.views.recipe import AUGMIX_NUMBERS, CROP_NUMBERS, ViewRecipe, view_numbers
@@ -61,10 +61,10 @@ def make_views(
     views = np.empty(shape, dtype=np.float32) if out is None else out
     if views.shape != shape or views.dtype != np.float32:
         raise ValueError(f"out must be float32 {shape}, is {views.dtype} {views.shape}")
+    report = progress or (lambda *_: None)
     if first == 0:
         views[0] = preprocessing.pixels(image)
-        if progress is not None:
-            progress(1, recipe.count)
+        report(1, recipe.count)
     scratch = Scratch(size)
     block = max(1, _BLOCK_BYTES // (12 * size * size))
     for start in range(max(1, first), recipe.count, block):
@@ -76,31 +76,29 @@ def make_views(
             for row in numbers
         ]
         if recipe.augmix:
-            mixtures = [draw_mixture(row[AUGMIX_NUMBERS], size=size) for row in numbers]
-            _write_mixed(
-                crops, mixtures, preprocessing=preprocessing, scratch=scratch, out=views[made]
-            )
+            drawn = [row[AUGMIX_NUMBERS] for row in numbers]
+            _write_mixed(crops, drawn, setting=preprocessing, scratch=scratch, out=views[made])
         else:
             for view, crop in zip(views[made], crops, strict=True):
                 view[:] = preprocessing.normalise(np.asarray(crop))
-        if progress is not None:
-            progress(stop, recipe.count)
+        report(stop, recipe.count)
     return views
 
 
 def _write_mixed(
     crops: Sequence[Image.Image],
-    mixtures: Sequence[Mixture],
+    numbers: Sequence[list[float]],
     *,
-    preprocessing: Preprocess,
+    setting: Preprocess,
     scratch: Scratch,
     out: Views,
 ) -> None:
+    mixtures = [draw_mixture(row, size=setting.size) for row in numbers]
     sources = [planes_of(crop) for crop in crops]
     starts = [source for source in sources for _ in range(CHAINS)]
     chains = [chain for mixture in mixtures for chain in mixture.chains]
     chained = run_chains(starts, chains, scratch=scratch)
-    mix(sources, chained, mixtures=mixtures, preprocessing=preprocessing, scratch=scratch, out=out)
+    mix(sources, chained, mixtures=mixtures, preprocessing=setting, scratch=scratch, out=out)
 
 
 def as_images(views: Views, preprocessing: Preprocess) -> npt.NDArray[np.uint8]:
