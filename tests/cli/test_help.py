@@ -100,6 +100,7 @@ def test_table_of_a_run_is_whole_at_any_width(capsys, monkeypatch):
             dataset=dataset,
             label=label,
             selected_lambdas={},
+            views=64.0,
             mean=dict.fromkeys(keys, 0.123456),
             std=dict.fromkeys(keys, 0.0123456),
             seeds={"0": SimpleNamespace(effective=120, expected=120)},

@@ -54,14 +54,13 @@ def make_views(
         >>> make_views(image, recipe=recipe, seed=0, preprocessing=setting).shape
         (3, 3, 32, 32)
     """
-    size = preprocessing.size
+    size, report = preprocessing.size, progress or (lambda *_: None)
     image_id = pixel_digest(image) if image_id is None else image_id
     image = image if image.mode == "RGB" else image.convert("RGB")
     shape = (recipe.count - first, 3, size, size)
     views = np.empty(shape, dtype=np.float32) if out is None else out
     if views.shape != shape or views.dtype != np.float32:
         raise ValueError(f"out must be float32 {shape}, is {views.dtype} {views.shape}")
-    report = progress or (lambda *_: None)
     if first == 0:
         views[0] = preprocessing.pixels(image)
         report(1, recipe.count)
@@ -69,7 +68,7 @@ def make_views(
     block = max(1, _BLOCK_BYTES // (12 * size * size))
     for start in range(max(1, first), recipe.count, block):
         stop = min(start + block, recipe.count)
-        made = slice(start - first, stop - first)
+        made = views[start - first : stop - first]
         numbers = [view_numbers(seed, image_id, view=view).tolist() for view in range(start, stop)]
         crops = [
             cut(image, draw_crop(row[CROP_NUMBERS], image.size, recipe=recipe), size=size)
@@ -77,9 +76,9 @@ def make_views(
         ]
         if recipe.augmix:
             drawn = [row[AUGMIX_NUMBERS] for row in numbers]
-            _write_mixed(crops, drawn, setting=preprocessing, scratch=scratch, out=views[made])
+            _write_mixed(crops, drawn, setting=preprocessing, scratch=scratch, out=made)
         else:
-            for view, crop in zip(views[made], crops, strict=True):
+            for view, crop in zip(made, crops, strict=True):
                 view[:] = preprocessing.normalise(np.asarray(crop))
         report(stop, recipe.count)
     return views
