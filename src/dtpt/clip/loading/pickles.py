@@ -8,6 +8,7 @@ is never larger than what it reads.
 """
 
 import pickletools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -81,7 +82,9 @@ def read_pickle(stream: BinaryIO) -> tuple[Any, dict[str, StorageRef]]:
     """
     machine = _Interpreter()
     try:
-        return machine.run(stream), machine.storages
+        with warnings.catch_warnings():  # pickletools decodes strings that are refused later
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return machine.run(stream), machine.storages
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"malformed ({error})") from error
 
