@@ -23,6 +23,7 @@ def chosen(images, tmp_path_factory):
         counts=(8, 16, 32),
         kept=(0.25, 0.5),
         fractions=(0.1, 0.3, 1.0),
+        tolerances=(1e-9, 1.0),
         threads=1,
         quiet=True,
         output=tmp_path_factory.mktemp("views"),
@@ -59,6 +60,17 @@ def test_costs_are_counted_in_passes(study):
     assert passes("zero-shot", 1, None, None) == (1, 0)
     assert passes("zero-shot", 16, None, 0.3) == (16, 0)
     assert passes("tpt", 8, 0.5, None) == (8, 2)
+
+
+def test_the_anytime_read_out_is_compared_at_its_mean_number_of_passes(study):
+    full = row_of(study, Setting("zero-shot", 32, None, 0.3))
+    tight, loose = (row_of(study, Setting("zero-shot", 32, None, 0.3, t)) for t in (1e-9, 1.0))
+    assert tight.reference == loose.reference == full.name
+    assert full.facts["image_passes"] == tight.facts["image_passes"] == 32
+    assert 8 <= loose.facts["image_passes"] < 32
+    assert tight.estimates == full.estimates
+    found = [c for c in study.families[0].comparisons if c.first == loose.name]
+    assert {c.second for c in found} == {full.name}
 
 
 def test_numbers_are_those_of_a_run_with_that_many_views(study, tiny_clip, images, tmp_path):

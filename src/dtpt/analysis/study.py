@@ -8,7 +8,7 @@ cache. Its result is one list of rows per family of data sets, and differences b
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -193,14 +193,20 @@ def pool_by_family(runs: "Mapping[str, Run]") -> dict[str, Pooled]:
             raise RunError(f"{entry.name}: no image could be read, so there is nothing to study.")
         families.setdefault(entry.family, {})[entry.name] = common
     pooled: dict[str, Pooled] = {}
+    passes: dict[tuple[str, str], list[Any]]
     for family, sets in families.items():
         predictions: dict[tuple[str, str], dict[str, list[Predictions]]] = {}
+        passes = {}
         for (part, cell), table in tables.items():
             if cell.dataset in sets:
                 kept = table[[name in sets[cell.dataset] for name in table["sample"]]]
                 by_set = predictions.setdefault((part, cell.label), {name: [] for name in sets})
                 by_set[cell.dataset].append(predictions_of(kept))
-        pooled[family] = {key: pool(by_set) for key, by_set in predictions.items()}
+                passes.setdefault((part, cell.label), []).append(kept["views"])
+        pooled[family] = {
+            key: replace(pool(by_set), passes=float(np.concatenate(passes[key]).mean()))
+            for key, by_set in predictions.items()
+        }
     return pooled
 
 
@@ -289,12 +295,14 @@ def _powers(comparisons: Sequence[Comparison]) -> str:
 
 
 def fact_text(value: Any) -> str:
-    """Write a fact: fractions in percent, other small and large numbers with a power of ten.
+    """Write a fact: fractions in percent, very small and large numbers with a power of ten.
 
     Example:
-        >>> [fact_text(value) for value in (None, "own", 64, 0.125, 1.1e-05)]
-        ['', 'own', '64', '12.5 %', '1.1e-05']
+        >>> [fact_text(value) for value in (None, "own", 64, 17.25, 0.125, 1.1e-05)]
+        ['', 'own', '64', '17.2', '12.5 %', '1.1e-05']
     """
+    if isinstance(value, float) and 1 < value < 1000:
+        return f"{value:.3g}"
     if isinstance(value, float):
         return f"{100 * value:.3g} %" if 1e-3 <= abs(value) <= 1 or value == 0 else f"{value:.1e}"
     return "" if value is None else str(value)

@@ -4,7 +4,8 @@ Every method is evaluated with the first 8, 16, ... views of each image, tuned o
 of them, and compared with itself at the largest number. The *dial* is the fraction of the most
 confident views whose mean probability is the prediction: from one view (overconfident) to all of
 them (underconfident). Zero-shot, which needs no gradient, is read out that way at every number of
-views; the tuned methods at the largest.
+views; the tuned methods at the largest. The anytime read-out, which stops once its answer changes
+by less than a tolerance, is one more number of views: the mean of those that it took.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,6 +17,7 @@ from pydantic import Field
 
 from dtpt.analysis.study import Design, Folder, Fractions, Names, Part, Pooled, Variant
 from dtpt.methods import method_cost, parse_label, resolve_method
+from dtpt.methods.mean_views import FRACTION
 from dtpt.options import EvalOptions, Listed
 
 UNTUNED = "zero-shot"
@@ -33,7 +35,7 @@ class ViewsOptions(EvalOptions):
         tuple[Annotated[int, Field(ge=1, le=4096)], ...],
         Listed,
         Field(min_length=1, description="Numbers of views to compare with the largest of them."),
-    ] = (8, 16, 32, 48, 64)
+    ] = (4, 8, 16, 32, 48, 64)
     kept: Annotated[Fractions, Field(description="Fractions of the views to tune on (rho).")] = (
         0.1,
         0.3,
@@ -41,6 +43,10 @@ class ViewsOptions(EvalOptions):
     fractions: Annotated[
         Fractions, Field(description="Fractions of the confident views to read out.")
     ] = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+    tolerances: Annotated[
+        Fractions,
+        Field(description="Changes of the answer below which the anytime read-out stops."),
+    ] = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
     output: Folder = Path("runs/views")
 
 
@@ -52,33 +58,35 @@ class Setting:
     views: int  # made of each image
     rho: float | None  # fraction of them that is tuned on; None where nothing is tuned
     fraction: float | None  # of the confident views that is read out; None for the original view
+    tolerance: float | None = None  # of the anytime read-out; None for all views
 
     @property
-    def order(self) -> tuple[float, float, int]:
-        return self.fraction or 0.0, self.rho or 0.0, -self.views
+    def order(self) -> tuple[float, float, int, float]:
+        return self.fraction or 0.0, self.rho or 0.0, -self.views, self.tolerance or 0.0
 
     def __str__(self) -> str:
         tuned = "" if self.rho is None else f", tuned on {self.rho:g}"
         read = "" if self.fraction is None else f", read from {self.fraction:g}"
-        return f"{self.method}, {self.views} views{tuned}{read}"
+        early = "" if self.tolerance is None else f", anytime {self.tolerance:g}"
+        return f"{self.method}, {self.views} views{tuned}{read}{early}"
 
-    def facts(self) -> dict[str, Any]:
-        """Return the setting with the passes that one prediction takes."""
+    def facts(self, passes: float | None) -> dict[str, Any]:
+        """Return the setting with the passes that one prediction took on average."""
         name = parse_label(self.method)
         if self.fraction is not None:
             name = name.with_modifier(f"views={self.fraction:g}")
         cost = method_cost(resolve_method(str(name)), views=self.views)
         text_passes = cost.text_forward + cost.text_backward
-        return asdict(self) | {"image_passes": cost.image_passes, "text_passes": text_passes}
+        return asdict(self) | {"image_passes": passes, "text_passes": text_passes}
 
 
 def plan_parts(options: ViewsOptions) -> list[Part]:
     """Return the runs that are needed, the largest number of views first.
 
     Example:
-        >>> chosen = ViewsOptions(dataset="x", method="tpt", counts="8,64", kept=0.1, fractions=0.3)
-        >>> for part in plan_parts(chosen):
-        ...     print(part.name, *part.methods)
+        >>> few = {"counts": "8,64", "kept": 0.1, "fractions": 0.3, "tolerances": 0.1}
+        >>> for part in plan_parts(ViewsOptions(dataset="x", method="tpt", **few)):
+        ...     print(part.name, *(name for name in part.methods if "anytime" not in name))
         views-64-kept-0.1 zero-shot zero-shot+views=0.3 tpt tpt+views=0.3
         views-8-kept-0.1 zero-shot+views=0.3 tpt
     """
@@ -93,7 +101,8 @@ def plan_parts(options: ViewsOptions) -> list[Part]:
             if rho == options.kept[0]:  # what is not tuned needs no second fraction
                 methods = [*read_out([UNTUNED], options.fractions), *others, *tuned]
             if rho == options.kept[0] and count == counts[0]:
-                methods = [UNTUNED, *methods, *read_out(tuned, options.fractions)]
+                early = anytime(options.tolerances)
+                methods = [UNTUNED, *methods, *early, *read_out(tuned, options.fractions)]
             if methods:
                 parts.append(Part(f"views-{count}-kept-{rho:g}", tuple(methods), count, rho))
     return parts
@@ -105,6 +114,13 @@ def read_out(methods: Iterable[str], fractions: Iterable[float]) -> list[str]:
     return [str(parse_label(name).with_modifier(m)) for name in methods for m in modifiers]
 
 
+def anytime(tolerances: Iterable[float]) -> list[str]:
+    """Return the mean over confident views that stops within each tolerance."""
+    return [
+        f"{UNTUNED}+views={FRACTION:g}+anytime={value:g}" for value in dict.fromkeys(tolerances)
+    ]
+
+
 def setting_of(label: str, part: Part) -> Setting:
     """Read a way to predict from the label of a method and its part.
 
@@ -114,11 +130,13 @@ def setting_of(label: str, part: Part) -> Setting:
         'd-tpt@1e6, 64 views, tuned on 0.1, read from 0.3'
     """
     parsed, resolved = parse_label(label), resolve_method(label)
+    kept = tuple(m for m in parsed.without_views().modifiers if not m.startswith("anytime="))
     return Setting(
-        method=str(parsed.without_views()),
+        method=str(replace(parsed, modifiers=kept)),
         views=part.views if resolved.uses_views else 1,
         rho=part.rho if resolved.method.tunes_on_views else None,
         fraction=parsed.views,
+        tolerance=resolved.tolerance if parsed.views else None,
     )
 
 
@@ -130,12 +148,11 @@ def variants(options: ViewsOptions, pooled: Pooled) -> dict[str, Variant]:
     methods = list(dict.fromkeys(setting.method for setting in settings))
     rows = {}
     for setting in sorted(settings, key=lambda s: (methods.index(s.method), *s.order)):
-        full = replace(setting, views=most)
+        full = replace(setting, views=most, tolerance=None)
         reference = str(full) if full != setting and full in settings else None
         further = tuple(map(str, _many(settings, most=most))) if setting in FEW else ()
-        rows[str(setting)] = Variant(
-            setting.method, setting.facts(), settings[setting], reference, further
-        )
+        facts = setting.facts(settings[setting].passes)
+        rows[str(setting)] = Variant(setting.method, facts, settings[setting], reference, further)
     return rows
 
 
@@ -150,6 +167,13 @@ VIEWS = Design(
     "views",
     plan_parts,
     variants,
-    heads={"views": "views", "rho": "tuned on", "fraction": "read from"},
-    legend="Fewer views than the most are shown as differences from those.",
+    heads={
+        "views": "views",
+        "image_passes": "passes",
+        "rho": "tuned on",
+        "fraction": "read from",
+        "tolerance": "anytime",
+    },
+    legend="Fewer views than the most are shown as differences from those. Passes: mean number of "
+    "views that an image took.",
 )

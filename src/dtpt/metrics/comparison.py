@@ -62,6 +62,7 @@ class PooledPredictions:
 
     sets: tuple[tuple[str, int], ...]  # (name, images), in order
     seeds: tuple[Predictions, ...]  # the images of all sets one after the other
+    passes: float | None = None  # mean passes of an image through the image tower, where known
 
     def __len__(self) -> int:
         return len(self.seeds[0])

@@ -55,7 +55,8 @@ def dial_figure(study: Study) -> Figure:
 
 def _draw_dial(axes: Axes, family: StudyFamily) -> None:
     most = max(row.facts["views"] for row in family.rows)
-    dial = [r for r in family.rows if r.facts["fraction"] and r.facts["views"] == most]
+    full = [r for r in family.rows if r.facts["views"] == most and not r.facts["tolerance"]]
+    dial = [row for row in full if row.facts["fraction"]]
     dial.sort(key=lambda row: float(row.facts["fraction"]))
     for (method, _), look in looks_for((row.facts["method"], None) for row in dial).items():
         curve = [row for row in dial if row.facts["method"] == method]
