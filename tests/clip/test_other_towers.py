@@ -60,7 +60,8 @@ def clip(*, text=None, text_config=None, visual=mean_colour):
 
 
 def bidirectional_tower():
-    tower = TextTower(TEXT, 6, activation="gelu", is_causal=False)
+    config = TEXT.model_copy(update={"is_causal": False})
+    tower = TextTower(config, 6, activation="gelu")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in tower.parameters():

@@ -6,11 +6,11 @@ hostile config from building a billion layers; no CLIP comes near them. What all
 take is `MAX_MODEL_SIZE`.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-Activation = Literal["quick_gelu", "gelu"]
+Activation = Literal["quick_gelu", "gelu", "gelu_tanh"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 # GiB of weights in float32 that a checkpoint may declare: the largest CLIP, ViT-bigG-14, has 9.5.
@@ -24,6 +24,11 @@ Epsilon = Annotated[float, Field(gt=0, le=1)]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _neutral(value: object) -> Any:
+    """Return a field that leaves a dump, and with it a fingerprint, as it was where it is unset."""
+    return Field(default=value, exclude_if=lambda given: given == value)
 
 
 def _check_heads(heads: int, width: int) -> None:
@@ -55,6 +60,23 @@ class VitConfig(_TransformerConfig):
     def tokens(self) -> int:
         """Number of positions: one for each patch, and the class token."""
         return (self.image_size // self.patch_size) ** 2 + 1
+
+
+class SiglipVitConfig(_TransformerConfig):
+    """SigLIP's image tower: patches only, pooled by attention from one learned query.
+
+    The feature is the pooled state itself, so the joint space is as wide as the tower.
+    """
+
+    kind: Literal["siglip_vit"] = "siglip_vit"
+    image_size: Side
+    patch_size: Width
+    activation: Activation  # the text tower may have another
+
+    @property
+    def tokens(self) -> int:
+        """Number of patches."""
+        return (self.image_size // self.patch_size) ** 2
 
 
 class ResNetConfig(_Frozen):
@@ -91,18 +113,37 @@ class TextConfig(_TransformerConfig):
 
     context_length: Width
     vocab_size: Annotated[int, Field(ge=1, le=4_000_000)]
+    is_causal: bool = _neutral(True)
+    reads: Literal["end", "last"] = _neutral("end")  # the feature: at the end token, or at the
+    # last position of the context, which is padding for most texts
+    projection_bias: bool = _neutral(False)
+
+    @model_validator(mode="after")
+    def _check_reading(self) -> Self:
+        if self.reads == "last" and self.is_causal:
+            raise ValueError("a causal text tower is read at the end token, not at the last")
+        return self
 
 
-VisionConfig = Annotated[VitConfig | ResNetConfig | SmallResNetConfig, Field(discriminator="kind")]
+VisionConfig = Annotated[
+    VitConfig | SiglipVitConfig | ResNetConfig | SmallResNetConfig, Field(discriminator="kind")
+]
 
 
 class ModelConfig(_Frozen):
     """The joint space (`embed_dim` = D) and the towers that dtpt builds itself."""
 
     embed_dim: Width
-    activation: Activation
+    activation: Activation  # of the text tower, and of an image tower that states none
     vision: VisionConfig | None  # None: an image encoder of another kind is given to `Clip`
     text: TextConfig | None  # None: no text tower, or one of another kind is given to `Clip`
+
+    @model_validator(mode="after")
+    def _check_joint_space(self) -> Self:
+        vision = self.vision
+        if isinstance(vision, SiglipVitConfig) and vision.width != self.embed_dim:
+            raise ValueError(f"image features have {vision.width} dimensions, not {self.embed_dim}")
+        return self
 
 
 class ClipConfig(ModelConfig):

@@ -9,19 +9,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dtpt.clip.config import ClipConfig, ModelConfig, Precision, SmallResNetConfig, VitConfig
+from dtpt.clip.config import (
+    ClipConfig,
+    ModelConfig,
+    Precision,
+    SiglipVitConfig,
+    SmallResNetConfig,
+    VitConfig,
+)
 from dtpt.clip.device import cast_tower, to_float32
 from dtpt.clip.packed import packed_bytes
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.resnet import ModifiedResNet, SmallResNet
 from dtpt.clip.text import TextTower
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.clip.transformer import VisionTransformer
+from dtpt.clip.transformer import SiglipVisionTransformer, VisionTransformer
 from dtpt.errors import ModelError
 from dtpt.images import ImageSource, open_image
 
 TEXTS_PER_BATCH = 256
 VIEWS_PER_BATCH = 16  # on a CPU, from view 16 on
+_NO_TOWER = ("log_logit_scale", "logit_bias")
 TOKENS_PER_BATCH = 1600  # so that the widest tensor of a transformer is used while in the cache
 
 
@@ -44,6 +52,8 @@ class Clip(nn.Module):
         preprocessing: image to pixels.
         visual: any image encoder, for a config without one.
         text: a text tower for a config without one; see `dtpt.clip.text` for what it must offer.
+        has_logit_bias: whether there is a parameter `logit_bias`, which a sigmoid loss adds to
+            logits; a softmax over classes cancels it.
         fingerprint: sha256 over config, weights, tokenizer and preprocessing, set by the loader.
         notes: what the loader had to assume, in sentences for the user.
     """
@@ -56,6 +66,7 @@ class Clip(nn.Module):
         preprocessing: Preprocess,
         visual: Callable[[Tensor], Tensor] | None = None,
         text: TextTower | None = None,
+        has_logit_bias: bool = False,
         fingerprint: str = "",
         notes: tuple[str, ...] = (),
     ) -> None:
@@ -72,6 +83,8 @@ class Clip(nn.Module):
             text = TextTower(config.text, config.embed_dim, activation=config.activation)
         self.text = text
         self.log_logit_scale = nn.Parameter(torch.empty(()))
+        bias = nn.Parameter(torch.empty(())) if has_logit_bias else None
+        self.logit_bias: nn.Parameter | None = bias
         self.register_state_dict_post_hook(_to_openai_names)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_from_openai_names)  # type: ignore[no-untyped-call]
 
@@ -241,6 +254,8 @@ def _image_tower(config: ModelConfig) -> nn.Module:
         raise ModelError("A model whose config has no image tower needs one: pass `visual`.")
     if isinstance(vision, VitConfig):
         return VisionTransformer(vision, dim, activation=config.activation)
+    if isinstance(vision, SiglipVitConfig):
+        return SiglipVisionTransformer(vision)
     if isinstance(vision, SmallResNetConfig):
         return SmallResNet(vision, dim)
     return ModifiedResNet(vision, dim)
@@ -259,7 +274,7 @@ def _from_openai_names(_module: nn.Module, state: dict[str, Any], prefix: str, *
         name = key.removeprefix(prefix)
         if name == "logit_scale":
             state[f"{prefix}log_logit_scale"] = state.pop(key)
-        elif not name.startswith(("visual.", "text.")) and name != "log_logit_scale":
+        elif not name.startswith(("visual.", "text.")) and name not in _NO_TOWER:
             state[f"{prefix}text.{name}"] = state.pop(key)
 
 
@@ -283,7 +298,7 @@ def initialise(model: Clip, generator: torch.Generator) -> None:
             parameter.fill_(math.log(100.0))
         elif name.endswith("bias"):
             parameter.zero_()
-        elif parameter.ndim == 1 and "class_embedding" not in name:
+        elif parameter.ndim == 1 and not name.endswith(("class_embedding", "probe")):
             parameter.fill_(1.0)  # gains of layer and batch norms
         else:
             drawn = torch.empty(parameter.shape)  # row-major, whatever the parameter's order
@@ -296,7 +311,7 @@ def _initial_std(name: str, parameter: nn.Parameter) -> float:
         return 0.02
     if name == "text.positional_embedding":
         return 0.01
-    if "positional_embedding" in name or "class_embedding" in name:
+    if name.endswith(("positional_embedding", "class_embedding", "probe")):
         return 1.0 / math.sqrt(parameter.shape[-1])
     if name.endswith(("text_projection", "proj")) and parameter.ndim == 2:
         return 1.0 / math.sqrt(parameter.shape[0])

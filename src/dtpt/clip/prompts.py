@@ -5,6 +5,8 @@ A template such as "a photo of a {}." gives, for each class,
     [start] a photo of a | name . [end]
      └──── prefix ─────┘   └─ suffix ─┘
 
+(some vocabularies have no start token, and some clean punctuation away).
+
 The prefix is the same for all classes. The words of the template are the tuned context: those in
 front of the name are in the prefix, those behind it at the same distance from the end of every
 suffix. Punctuation is not tuned, and what touches the name ("{}.") belongs to the name, because
@@ -98,7 +100,7 @@ class PromptSet:
         return cls(
             names=names,
             template=template,
-            prefix=torch.tensor(layout.prefix, device=model.device),
+            prefix=torch.tensor(layout.prefix, dtype=torch.long, device=model.device),
             groups=tuple(_group(members, suffixes, device=model.device) for members in batches),
             tuned_prefix=layout.tuned_prefix,
             tuned_suffix=tuple(i - len(layout.rest) for i in layout.tuned_rest),
@@ -204,18 +206,20 @@ def _read_template(template: str, tokenizer: Tokenizer) -> _Layout:
     back = re.search(r"(\s.*)?$", after, flags=re.DOTALL)  # from the first blank on
     front_text = front.group(0) if front else ""
     back_text = back.group(0) if back else ""
-    prefix, rest = tokenizer.encode(front_text), tokenizer.encode(back_text)
-    tuned_prefix = tuple(1 + i for i in _word_positions(front_text, prefix, tokenizer=tokenizer))
+    prefix = tokenizer.encode(front_text.rstrip())
+    rest, first = tokenizer.encode_rest(back_text), len(tokenizer.start)
+    words = _word_positions(front_text, prefix, tokenizer=tokenizer)
+    tuned_prefix = tuple(first + i for i in words)
     tuned_rest = tuple(_word_positions(back_text, rest, tokenizer=tokenizer))
     if not tuned_prefix and not tuned_rest:
         raise PromptError(f"The template {template!r} has no word to tune besides the class name.")
-    return _Layout(template, [tokenizer.start_id, *prefix], rest, tuned_prefix, tuned_rest)
+    return _Layout(template, [*tokenizer.start, *prefix], rest, tuned_prefix, tuned_rest)
 
 
 def _word_positions(text: str, tokens: list[int], *, tokenizer: Tokenizer) -> list[int]:
     """Return the indices of tokens that are (parts of) words; all if pieces merge."""
     is_word: list[bool] = []
-    pieces = re.findall(r"\w+|[^\w\s]+", text)
+    pieces = re.findall(r"\w+|[^\w\s]+", tokenizer.clean(text))
     for piece in pieces:
         is_word += [any(c.isalnum() for c in piece)] * len(tokenizer.encode(piece))
     if len(is_word) != len(tokens):
@@ -227,11 +231,11 @@ def _suffix(name: str, layout: _Layout, *, tokenizer: Tokenizer) -> list[int]:
     """Return the tokens behind the prefix of one class's prompt, end token included."""
     prompt = layout.template.replace("{}", name)
     tokens = tokenizer.encode(prompt)
-    room = tokenizer.context_length - 2
+    room = tokenizer.context_length - len(tokenizer.start) - 1
     if len(tokens) > room:
         length = f"The prompt of class {name!r} has {len(tokens)} tokens, the model takes {room}"
         raise PromptError(f"{length}. Shorten the name or the template.")
-    head, rest = layout.prefix[1:], layout.rest
+    head, rest = layout.prefix[len(tokenizer.start) :], layout.rest
     fits = tokens[: len(head)] == head and tokens[len(tokens) - len(rest) :] == rest
     if not fits or len(tokens) <= len(head) + len(rest):
         merged = f"The name of class {name!r} merges with the words of the template in {prompt!r}"

@@ -34,13 +34,11 @@ class Prefix:
 
 
 class TextTower(nn.Module):
-    """Token embeddings -> transformer -> state at the end token -> joint space."""
+    """Token embeddings -> transformer -> state at one position -> joint space."""
 
-    def __init__(
-        self, config: TextConfig, embed_dim: int, *, activation: Activation, is_causal: bool = True
-    ) -> None:
+    def __init__(self, config: TextConfig, embed_dim: int, *, activation: Activation) -> None:
         super().__init__()
-        self.is_causal = is_causal
+        self.is_causal, self.reads_last = config.is_causal, config.reads == "last"
         self.width, self.context_length = config.width, config.context_length
         # Numbers that autograd keeps for one token, estimated from above.
         self.activations_per_token = config.layers * (10 * config.width + 2 * config.mlp_width)
@@ -49,6 +47,8 @@ class TextTower(nn.Module):
         self.transformer = Transformer(config, activation=activation)
         self.ln_final = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.text_projection = nn.Parameter(torch.empty(config.width, embed_dim))
+        bias = nn.Parameter(torch.empty(embed_dim)) if config.projection_bias else None
+        self.text_projection_bias: nn.Parameter | None = bias
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Look up token embeddings, without positions: (B, L) ids -> (B, L, W)."""
@@ -76,8 +76,8 @@ class TextTower(nn.Module):
     ) -> Tensor:
         """Map sequences (B, L, W), which may continue a prefix, to features (B, D), not normalised.
 
-        `end` (B,) is where in each sequence the feature is read; None: at its last position. The
-        batch size of the prefix is B or 1 (shared).
+        `end` (B,) is where in each sequence the feature is read; None, or a tower that reads there
+        always: at its last position. The batch size of the prefix is B or 1 (shared).
         """
         past = 0 if prefix is None else prefix.length
         x = self._add_positions(embeddings, past)
@@ -86,8 +86,14 @@ class TextTower(nn.Module):
         pasts = (None,) * len(blocks) if prefix is None else prefix.layers
         for block, kept in zip(blocks[:-1], pasts[:-1], strict=True):
             x = _continue(block, x, past=kept, mask=mask)
-        x = self._last_block(blocks[-1], x, past=pasts[-1], end=end)
-        return to_float32(self.ln_final(x) @ self.text_projection)
+        x = self._last_block(blocks[-1], x, past=pasts[-1], end=None if self.reads_last else end)
+        return to_float32(self.project(x))
+
+    def project(self, state: Tensor) -> Tensor:
+        """Map final states (..., W) into the joint space (..., D)."""
+        features: Tensor = self.ln_final(state) @ self.text_projection
+        bias = self.text_projection_bias
+        return features if bias is None else features + bias
 
     def _add_positions(self, embeddings: Tensor, past: int = 0) -> Tensor:
         """Add position embeddings, counted from `past` on, in the tower's precision."""

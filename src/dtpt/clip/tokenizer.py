@@ -15,7 +15,7 @@ import io
 import json
 import unicodedata
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -81,7 +81,8 @@ class Tokenizer:
             raise CheckpointError(
                 f"Invalid tokenizer: start {start_id}, end {end_id}, context {context_length}."
             )
-        self.start_id, self.end_id = start_id, end_id
+        self.start_id: int | None = start_id  # None: of a vocabulary without start token
+        self.end_id = end_id
         self.pad_id = 0  # fills whole sequences behind the end token
         self.context_length = context_length  # most tokens of a text, start and end included
         self.vocab_size = max(*vocab.values(), start_id, end_id) + 1  # rows of the embedding table
@@ -94,19 +95,19 @@ class Tokenizer:
     @classmethod
     def from_json(cls, data: bytes, *, context_length: int) -> "Tokenizer":
         """Read a `tokenizer.json` of transformers' CLIP, or one of the same build."""
-        tree = _parse(data)
-        model, split = _entry(tree, "model", kind=dict), str(tree.get("pre_tokenizer"))
+        tree = parse_file(data)
+        model, split = json_entry(tree, "model", kind=dict), str(tree.get("pre_tokenizer"))
         if model.get("type", "BPE") != "BPE" or model.get("end_of_word_suffix") != WORD_END:
             raise CheckpointError(f"tokenizer.json is not a BPE with the word ending {WORD_END!r}.")
         if model.get("dropout") or model.get("byte_fallback") or "ByteLevel" not in split:
             raise CheckpointError("tokenizer.json is not a deterministic byte-level BPE.")
-        table = _entry(model, "vocab", kind=dict)
-        merges = [_pair(merge) for merge in _entry(model, "merges", kind=list)]
+        table = json_entry(model, "vocab", kind=dict)
+        merges = [read_merge(merge) for merge in json_entry(model, "merges", kind=list)]
         try:
             for token in tree.get("added_tokens") or []:
                 if table.setdefault(token["content"], token["id"]) != token["id"]:
                     raise ValueError(f"{short_repr(token['content'])} has two ids")
-            vocab = _vocabulary(table)
+            vocab = check_vocabulary(table)
             start, end = _special_ids(vocab, tree.get("post_processor"))
         except (TypeError, KeyError, ValueError, IndexError) as error:
             raise CheckpointError(
@@ -122,7 +123,7 @@ class Tokenizer:
         """
         pairs = _read_merges(merges)
         pairs = pairs[:CLIP_MERGES] if vocab is None else pairs
-        table = _openai_vocabulary(pairs) if vocab is None else _vocabulary(_parse(vocab))
+        table = _openai_vocabulary(pairs) if vocab is None else check_vocabulary(parse_file(vocab))
         start, end = _special_ids(table, None)
         return cls(table, pairs, start_id=start, end_id=end, context_length=context_length)
 
@@ -131,20 +132,33 @@ class Tokenizer:
         """Return the tokenizer of OpenAI's checkpoints, from the vocabulary shipped with dtpt."""
         return _default(context_length)
 
+    @property
+    def start(self) -> list[int]:
+        """Return what every text begins with: the start token, if there is one."""
+        return [] if self.start_id is None else [self.start_id]
+
+    def clean(self, text: str) -> str:
+        """Return the text as it is split into tokens."""
+        return clean(text)
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text without start and end token and without limit."""
-        words = split_words(clean(text))
+        words = split_words(self.clean(text))
         coded = self._bpe.encode(words, is_pretokenized=True, add_special_tokens=False)
         ids: list[int] = coded.ids
         if self._unknown_id is not None and self._unknown_id in ids:
             raise TokenizerError(f"Text {text!r} has a character that the vocabulary lacks.")
         return ids
 
+    def encode_rest(self, text: str) -> list[int]:
+        """Return the ids of a text that is empty or begins with a blank, behind another text."""
+        return self.encode(text)
+
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
         """Return [start, ..., end] for each text; nothing is cut and nothing padded."""
         if isinstance(texts, str):
             raise TokenizerError(f"Expected a list of texts, got the single text {texts!r}.")
-        result = [[self.start_id, *self.encode(text), self.end_id] for text in texts]
+        result = [[*self.start, *self.encode(text), self.end_id] for text in texts]
         for text, ids in zip(texts, result, strict=True):
             if len(ids) > self.context_length:
                 raise TokenizerError(
@@ -193,10 +207,7 @@ def _pipeline(
     unknown = None if complete else max(table.values()) + 1
     if unknown is not None:
         table[UNKNOWN] = unknown
-    for first, second in merges:  # the library ends the process for some of those
-        if first + second not in table:
-            pair = f"{short_repr(first)} and {short_repr(second)}"
-            raise CheckpointError(f"The vocabulary has no token for the merge of {pair}.")
+    check_merges(table, merges)
     try:
         model = models.BPE(
             vocab=table,
@@ -209,6 +220,14 @@ def _pipeline(
     bpe = tokenizers.Tokenizer(model)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return unknown, bpe
+
+
+def check_merges(vocab: dict[str, int], merges: Iterable[Merge]) -> None:
+    """Refuse merges without a token: for some of those the library ends the process."""
+    for first, second in merges:
+        if not {first, second, first + second} <= vocab.keys():
+            pair = f"{short_repr(first)} and {short_repr(second)}"
+            raise CheckpointError(f"The vocabulary has no token for the merge of {pair}.")
 
 
 def byte_symbols() -> list[str]:
@@ -237,14 +256,17 @@ def _read_merges(data: bytes) -> list[Merge]:
         raise CheckpointError(f"The merges file is damaged ({error}).") from error
     if "#version" in lines[0]:
         lines = lines[1:]
-    return [_pair(line) for line in lines if line.strip()]
+    return [read_merge(line) for line in lines if line.strip()]
 
 
-def _parse(data: bytes) -> dict[str, Any]:
-    if len(data) > _MAX_FILE_BYTES:
-        raise CheckpointError(f"The tokenizer file has more than {_MAX_FILE_BYTES} bytes.")
+def parse_file(
+    data: bytes, *, most_bytes: int = _MAX_FILE_BYTES, most_values: int = _MAX_VALUES
+) -> dict[str, Any]:
+    """Return the JSON object of a tokenizer's file, in bounded memory."""
+    if len(data) > most_bytes:
+        raise CheckpointError(f"The tokenizer file has more than {most_bytes} bytes.")
     try:
-        tree = parse_json(data, most_values=_MAX_VALUES)
+        tree = parse_json(data, most_values=most_values)
     except ValueError as error:
         raise CheckpointError(f"The tokenizer file is not JSON ({error}).") from error
     if not isinstance(tree, dict):
@@ -252,14 +274,14 @@ def _parse(data: bytes) -> dict[str, Any]:
     return tree
 
 
-def _entry(tree: dict[str, Any], name: str, *, kind: type) -> Any:
+def json_entry(tree: Mapping[str, Any], name: str, *, kind: type) -> Any:
     value = tree.get(name)
     if not isinstance(value, kind):
         raise CheckpointError(f"tokenizer.json has no valid entry {name!r}.")
     return value
 
 
-def _vocabulary(tree: dict[str, Any]) -> dict[str, int]:
+def check_vocabulary(tree: dict[str, Any]) -> dict[str, int]:
     ids = list(tree.values())
     for token, number in tree.items():
         if not isinstance(token, str) or type(number) is not int or not 0 <= number < _MAX_ID:
@@ -270,7 +292,7 @@ def _vocabulary(tree: dict[str, Any]) -> dict[str, int]:
     return dict(tree)
 
 
-def _pair(merge: Any) -> Merge:
+def read_merge(merge: Any) -> Merge:
     parts = merge.split() if isinstance(merge, str) else merge
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) for p in parts):
         raise CheckpointError(f"The merge {short_repr(merge)} is not a pair of tokens.")

@@ -1,4 +1,4 @@
-"""The pre-norm transformer block that both of CLIP's towers are made of, and the ViT image tower.
+"""The pre-norm transformer block that all towers are made of, and the ViT image towers.
 
 Parameter names are OpenAI's (`attn.in_proj_weight`, `mlp.c_fc.weight`, ...), so that their weights
 load unchanged. Attention is split into `project` and `attend` because prompt tuning needs the keys
@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dtpt.clip.config import Activation, TextConfig, VitConfig
+from dtpt.clip.config import Activation, SiglipVitConfig, TextConfig, VitConfig
 from dtpt.clip.packed import PackedWeights
 
 QUICK_GELU_SLOPE = 1.702
 
+BlockConfig = VitConfig | SiglipVitConfig | TextConfig
 KeysValues = tuple[Tensor, Tensor]  # of one layer, each (B, heads, L, W/heads)
 
 
@@ -94,6 +95,7 @@ class Mlp(nn.Module):
         self.packed = PackedWeights()
         self.c_fc = nn.Linear(width, hidden)
         self.c_proj = nn.Linear(hidden, width)
+        self.approximate = "tanh" if activation == "gelu_tanh" else "none"
         # The s of QuickGELU, 1 for GELU; input and output are multiplied by it.
         self.slope = QUICK_GELU_SLOPE if activation == "quick_gelu" else 1.0
 
@@ -102,14 +104,14 @@ class Mlp(nn.Module):
         quick = self.slope != 1.0
         first, second = (_scaled(layer.bias, self.slope) for layer in (self.c_fc, self.c_proj))
         hidden = self.packed.linear(x, self.c_fc.weight, bias=first, name="fc", silu=quick)
-        hidden = hidden if quick else F.gelu(hidden)
+        hidden = hidden if quick else F.gelu(hidden, approximate=self.approximate)
         return self.packed.linear(hidden, self.c_proj.weight, bias=second, name="proj")
 
 
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
-    def __init__(self, config: VitConfig | TextConfig, *, activation: Activation) -> None:
+    def __init__(self, config: BlockConfig, *, activation: Activation) -> None:
         super().__init__()
         self.attn = Attention(config.width, config.heads)
         self.ln_1 = nn.LayerNorm(config.width, eps=config.norm_eps)
@@ -123,17 +125,13 @@ class Block(nn.Module):
 
     def add_mlp(self, x: Tensor, attended: Tensor) -> Tensor:
         """Add the attention's output to x, then the feed-forward part."""
-        x = _add(x, attended)
-        norm, slope = self.ln_2, self.mlp.slope
-        gain, bias = _scaled(norm.weight, slope), _scaled(norm.bias, slope)
-        normed = F.layer_norm(x, norm.normalized_shape, gain, bias, norm.eps)  # times s
-        return _add(x, self.mlp(normed), scale=1 / slope)
+        return _feed_forward(_add(x, attended), norm=self.ln_2, mlp=self.mlp)
 
 
 class Transformer(nn.Module):
     """A stack of blocks under the name OpenAI gave it."""
 
-    def __init__(self, config: VitConfig | TextConfig, *, activation: Activation) -> None:
+    def __init__(self, config: BlockConfig, *, activation: Activation) -> None:
         super().__init__()
         self.resblocks = nn.ModuleList(
             Block(config, activation=activation) for _ in range(config.layers)
@@ -182,6 +180,49 @@ class VisionTransformer(nn.Module):
         first = self.class_embedding.expand(x.shape[0], 1, -1)  # (N, 1, W)
         x = torch.cat([first, x], dim=1) + self.positional_embedding
         return self.ln_pre(x)  # type: ignore[no-any-return]
+
+
+class AttentionPool(nn.Module):
+    """One learned query attends to all patches; then a feed-forward part."""
+
+    def __init__(self, config: SiglipVitConfig) -> None:
+        super().__init__()
+        self.probe = nn.Parameter(torch.empty(config.width))
+        self.attn = Attention(config.width, config.heads)
+        self.ln = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.mlp = Mlp(config.width, config.mlp_width, activation=config.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, L, W) to (N, W)."""
+        pooled = self.attn.attend_from(self.probe.expand(len(x), 1, -1), x)  # (N, 1, W)
+        return _feed_forward(pooled, norm=self.ln, mlp=self.mlp).squeeze(1)
+
+
+class SiglipVisionTransformer(nn.Module):
+    """Patches -> transformer -> attention pool, which is in the joint space."""
+
+    def __init__(self, config: SiglipVitConfig) -> None:
+        super().__init__()
+        width, patch = config.width, config.patch_size
+        self.tokens = config.tokens
+        self.conv1 = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
+        self.positional_embedding = nn.Parameter(torch.empty(config.tokens, width))
+        self.transformer = Transformer(config, activation=config.activation)
+        self.ln_post = nn.LayerNorm(width, eps=config.norm_eps)
+        self.pool = AttentionPool(config)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Map (N, 3, S, S) pixels to (N, D) features, not normalised."""
+        x = self.conv1(pixels).flatten(2).transpose(1, 2)  # (N, W, g, g) -> (N, g*g, W)
+        x = self.transformer(x + self.positional_embedding)
+        return self.pool(self.ln_post(x))  # type: ignore[no-any-return]
+
+
+def _feed_forward(x: Tensor, *, norm: nn.LayerNorm, mlp: Mlp) -> Tensor:
+    """Return x + mlp(norm(x)); x may be overwritten."""
+    gain, bias = _scaled(norm.weight, mlp.slope), _scaled(norm.bias, mlp.slope)
+    normed = F.layer_norm(x, norm.normalized_shape, gain, bias, norm.eps)  # times s
+    return _add(x, mlp(normed), scale=1 / mlp.slope)
 
 
 def _scaled(vector: Tensor, factor: float) -> Tensor:

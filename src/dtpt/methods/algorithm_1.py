@@ -71,5 +71,4 @@ def text_features(model: Clip, prompts: PromptSet, *, context: Tensor) -> Tensor
     length = tower.context_length
     mask = torch.ones(length, length, dtype=torch.bool, device=context.device).tril()
     states = tower.transformer(embeddings + tower.positional_embedding, mask)  # (C, L, W)
-    features = tower.ln_final(states)[rows, padded.end] @ tower.text_projection
-    return F.normalize(features, dim=-1)
+    return F.normalize(tower.project(states[rows, padded.end]), dim=-1)

@@ -142,6 +142,6 @@ def clip_vocabulary():
 def test_other_transformers_model_is_refused():
     theirs = torch.nn.Linear(2, 2)
     theirs.get_text_features = theirs.forward
-    theirs.config = SimpleNamespace(to_dict=lambda: {"model_type": "siglip"})
-    with pytest.raises(CheckpointError, match="siglip"):
+    theirs.config = SimpleNamespace(to_dict=lambda: {"model_type": "blip"})
+    with pytest.raises(CheckpointError, match="blip"):
         dtpt.from_transformers(theirs)

@@ -120,7 +120,7 @@ def test_activation_of_the_caller_counts_only_where_the_config_is_silent(transfo
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "siglip"}, "siglip"),
+        ({"model_type": "blip"}, "blip"),
         ({"projection_dim": 48}, r"\(64, 48\)"),
         ({"projection_dim": "many"}, "embed_dim"),
         ({"text_config": [1]}, "text_config"),

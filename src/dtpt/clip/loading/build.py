@@ -151,6 +151,7 @@ def empty_model(checkpoint: Checkpoint) -> Clip:
                 checkpoint.config,
                 tokenizer=checkpoint.tokenizer,
                 preprocessing=checkpoint.preprocessing,
+                has_logit_bias="logit_bias" in checkpoint.weights,
                 notes=checkpoint.notes,
             )
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:

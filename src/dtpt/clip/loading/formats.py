@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_BYTES = 16 << 20  # CLIP's tokenizer.json has 2 MB, the index of a sharded model less
+TRANSFORMERS_MODELS = ("clip", "metaclip_2", "siglip")  # `model_type`; SigLIP 2 is "siglip" too
 FORMAT_VERSION = 1  # of our own folders
 CLIP_VOCABULARY = 49408  # tokens of the vocabulary that every released CLIP shares
 LARGEST_ID = "largest"  # the text feature is read at the largest token id of a text
@@ -35,7 +36,7 @@ OPEN_CLIP_CONFIG = "open_clip_config.json"
 TRANSFORMERS_CONFIG = "config.json"
 CONFIGS = (OWN_CONFIG, OPEN_CLIP_CONFIG, TRANSFORMERS_CONFIG)
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_TOKENIZERS = ("tokenizer.json", "vocab.json", "merges.txt")
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 # Safetensors come before pickles: a pickle is neither read nor downloaded where both exist.
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _OPEN_CLIP_PICKLES = ("open_clip_pytorch_model.bin", "pytorch_model.bin")
@@ -59,9 +60,9 @@ def open_file(path: Path) -> BinaryIO:
         raise CheckpointError(f"{printable(path)} cannot be read: {os_error(error)}.") from error
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     try:
-        return read_limited(path, MAX_BYTES)
+        return read_limited(path, most)
     except OSError as error:
         raise CheckpointError(f"{printable(path)} cannot be read: {os_error(error)}.") from error
 
@@ -204,10 +205,15 @@ def _number(values: Mapping[str, Any], name: str) -> float:
 
 
 def parse_transformers(document: Mapping[str, Any], *, origin: str) -> ParsedConfig:
-    """Read the `config.json` of a transformers `CLIPModel`."""
-    if document.get("model_type") != "clip":
-        raise CheckpointError(f"{origin}: model_type {document.get('model_type')!r} is not 'clip'.")
+    """Read the `config.json` of a transformers `CLIPModel`, `MetaClip2Model` or `SiglipModel`."""
+    kind = document.get("model_type")
+    if kind not in TRANSFORMERS_MODELS:
+        variable = " (NaFlex: images of variable size)" if kind == "siglip2" else ""
+        known = ", ".join(TRANSFORMERS_MODELS)
+        raise CheckpointError(f"{origin}: model_type {kind!r}{variable} is not one of {known}.")
+    sigmoid = kind == "siglip"
     defaults, stated = _foreign("transformers"), {}
+    defaults = defaults["siglip"] if sigmoid else defaults
     for name in ("text_config", "vision_config"):
         repeated = section(document, f"{name}_dict", origin=origin)  # by old files; then it counts
         stated[name] = section(document, name, origin=origin) | repeated
@@ -219,16 +225,23 @@ def parse_transformers(document: Mapping[str, Any], *, origin: str) -> ParsedCon
         raise CheckpointError(f"{origin}: hidden_act {both}; both towers must have the same.")
     sizes = {"image_size": vision["image_size"], "patch_size": vision["patch_size"]}
     lengths = {"context_length": text["max_position_embeddings"], "vocab_size": text["vocab_size"]}
-    fields = {
+    activation = {"gelu_pytorch_tanh": "gelu_tanh"}.get(text["hidden_act"], text["hidden_act"])
+    fields: dict[str, Any] = {
         "embed_dim": document.get("projection_dim", 512),
-        "activation": text["hidden_act"],
+        "activation": activation,
         "vision": {"kind": "vit", **sizes, **_transformers_tower(vision)},
         "text": {**lengths, **_transformers_tower(text)},
     }
-    # The largest id is transformers' old rule, which configs select by the id 2.
-    end = LARGEST_ID if text["eos_token_id"] == 2 else text["eos_token_id"]
+    end = text.get("eos_token_id")
+    if sigmoid:
+        fields["embed_dim"] = text.get("projection_size") or text["hidden_size"]
+        fields["vision"] |= {"kind": "siglip_vit", "activation": activation}
+        fields["text"] |= {"is_causal": False, "reads": "last", "projection_bias": True}
+        end = None
+    elif kind == "clip" and end == 2:  # configs select transformers' old rule by this id
+        end = LARGEST_ID
     states_activation = any("hidden_act" in given for given in stated.values())
-    return ParsedConfig(build_config(fields, origin=origin), end, states_activation)
+    return ParsedConfig(build_config(fields, origin=origin), end, states_activation or sigmoid)
 
 
 def _transformers_tower(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,8 +275,7 @@ class StoredTensor:
 
 Weights = Mapping[str, StoredTensor]
 
-# Not weights: counters, masks and numbers that some savers put beside them. The logit_bias of a
-# sigmoid loss, one number, adds the same to all logits, which a softmax cancels.
+# Not weights: counters, masks and numbers that some savers put beside them.
 _IGNORED = re.compile(
     r"(.*\.)?(num_batches_tracked|position_ids|attn_mask)|input_resolution|context_length|vocab_size"
 )
@@ -277,12 +289,9 @@ def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]
     Only descriptions are renamed, transposed and joined; no tensor is read. What cannot be
     translated keeps its name and is reported when weights are compared with the config.
     """
-    kept = {
-        name: tensor
-        for name, tensor in weights.items()
-        if not _IGNORED.fullmatch(name)
-        and not (name == "logit_bias" and math.prod(tensor.shape) == 1)
-    }
+    kept = {name: tensor for name, tensor in weights.items() if not _IGNORED.fullmatch(name)}
+    for name in kept.keys() & {"logit_scale", "logit_bias"}:
+        kept[name] = _without_ones(kept[name])
     if "vision_model.embeddings.patch_embedding.weight" in kept:
         return _from_transformers(kept)
     if "text.token_embedding.weight" in kept:  # open_clip's newer layout
@@ -301,6 +310,8 @@ def _from_transformers(weights: Weights) -> dict[str, StoredTensor]:
         block = _BLOCK.fullmatch(name)
         if name in names["transposed"] and len(tensor.shape) == 2:
             result[names["transposed"][name]] = _transposed(tensor)
+        elif name == "vision_model.head.probe":
+            result["visual.pool.probe"] = _without_ones(tensor)
         elif block and _QKV.fullmatch(block[3]):
             result |= _join_qkv(block, weights)
         elif block and block[3] in names["block"]:
@@ -328,6 +339,13 @@ def _join_qkv(block: re.Match[str], weights: Weights) -> dict[str, StoredTensor]
 def _transposed(tensor: StoredTensor) -> StoredTensor:
     rows, columns = tensor.shape
     return StoredTensor((columns, rows), tensor.dtype, lambda: tensor.read().T)
+
+
+def _without_ones(tensor: StoredTensor) -> StoredTensor:
+    """Drop leading axes of length 1: (1, 1, W) -> (W,)."""
+    ones = next((i for i, side in enumerate(tensor.shape) if side != 1), len(tensor.shape))
+    shape = tensor.shape[ones:]
+    return StoredTensor(shape, tensor.dtype, lambda: tensor.read().reshape(shape))
 
 
 def _stacked(parts: list[StoredTensor]) -> StoredTensor:

@@ -18,10 +18,12 @@ from dtpt.clip.loading.build import assemble
 from dtpt.clip.loading.formats import Weights, infer_config, parse_transformers, to_openai_names
 from dtpt.clip.loading.read import (
     Checkpoint,
+    assumed_pixels,
     assumed_preprocessing,
     check_end,
     clip_tokenizer,
     in_memory,
+    read_tokenizer,
 )
 from dtpt.clip.loading.torch_files import named_activation
 from dtpt.clip.model import Clip
@@ -66,7 +68,7 @@ def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") 
         weights,
     )
     if not preprocess:
-        note = assumed_preprocessing(f"{OPEN_CLIP} has no preprocess_cfg")
+        note = assumed_preprocessing(f"{OPEN_CLIP} has no preprocess_cfg", config)
         checkpoint = checkpoint.with_note(note)
     clip = assemble(checkpoint, device=device, max_model_size=math.inf)
     _check_same(clip, model, images=model.encode_image, texts=model.encode_text)
@@ -74,12 +76,11 @@ def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") 
 
 
 def from_transformers(model: Any, processor: Any = None, *, device: str = "auto") -> Clip:
-    """Make a `Clip` of a transformers `CLIPModel`, with copied weights and a folder's fingerprint.
+    """Make a `Clip` of a transformers model, with copied weights and a folder's fingerprint.
 
     Args:
-        model: a `CLIPModel`.
-        processor: its `CLIPProcessor` or `CLIPImageProcessor`; None takes CLIP's preprocessing and
-            vocabulary.
+        model: a `CLIPModel`, `MetaClip2Model` or `SiglipModel`.
+        processor: its processor or image processor; None takes CLIP's preprocessing and vocabulary.
         device: as for `load_model`.
 
     Raises:
@@ -96,12 +97,12 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
         remedy = "Pass its CLIPProcessor, which has the tokenizer."
         tokenizer = clip_tokenizer(config, origin=TRANSFORMERS, remedy=remedy)
     else:
-        data = tokenizer.backend_tokenizer.to_str().encode()
-        tokenizer = Tokenizer.from_json(data, context_length=config.text.context_length)
+        tokenizer = _transformers_tokenizer(tokenizer, config.text.context_length)
     check_end(parsed.end, tokenizer, origin=TRANSFORMERS)
     if processor is None:
-        preprocessing = Preprocess.openai(config.vision.image_size)
-        notes: tuple[str, ...] = (assumed_preprocessing(f"{TRANSFORMERS} has no processor"),)
+        preprocessing = assumed_pixels(config)
+        missing = f"{TRANSFORMERS} has no processor"
+        notes: tuple[str, ...] = (assumed_preprocessing(missing, config),)
     else:
         settings = getattr(processor, "image_processor", processor).to_dict()
         preprocessing, notes = Preprocess.from_hf(settings), ()
@@ -109,6 +110,17 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
     clip = assemble(checkpoint, device=device, max_model_size=math.inf)
     _check_same(clip, model, images=model.get_image_features, texts=model.get_text_features)
     return clip
+
+
+def _transformers_tokenizer(tokenizer: Any, context_length: int) -> Tokenizer:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        kind = type(tokenizer).__name__
+        raise CheckpointError(f"{TRANSFORMERS}: {kind} has no tokenizer.json. Use AutoTokenizer.")
+    settings = {name: getattr(tokenizer, name, None) for name in ("pad_token", "padding_side")}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    settings["tokenizer_class"] = type(tokenizer).__name__
+    return read_tokenizer(backend.to_str().encode(), settings, context_length=context_length)
 
 
 def _check_module(model: object, *, has: str, origin: str) -> None:
@@ -155,7 +167,8 @@ def _check_same(clip: Clip, model: nn.Module, *, images: Encode, texts: Encode) 
     pixels = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
     text = "a photo of a cat."
     (tokens,) = clip.tokenize([text])
-    ids = F.pad(torch.tensor([tokens]), (0, context - len(tokens)))  # (1, L)
+    rest = context - len(tokens)
+    ids = F.pad(torch.tensor([tokens]), (0, rest), value=clip.tokenizer.pad_id)  # (1, L)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

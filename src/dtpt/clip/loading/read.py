@@ -13,16 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from dtpt.clip.config import Activation, ClipConfig
+from dtpt.clip.config import Activation, ClipConfig, SiglipVitConfig
 from dtpt.clip.loading import formats, torch_files
 from dtpt.clip.loading.formats import StoredTensor, Weights, open_file, read_bytes, read_json
 from dtpt.clip.loading.names import catalog
+from dtpt.clip.pieces import MAX_FILE_BYTES as MAX_TOKENIZER_BYTES
+from dtpt.clip.pieces import Cleaning, Framing, is_pieces, read_pieces
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
-from dtpt.errors import CheckpointError, os_error
+from dtpt.errors import CheckpointError, explain, os_error, short_repr
 from dtpt.files import printable
 
 MAX_HEADER_BYTES = 16 << 20  # CLIP's largest header has about 0.2 MB
@@ -113,14 +116,19 @@ def _describe(path: Path, kind: str) -> Checkpoint:
     """Return all but the weights, from a config in the format of `kind` and files beside it."""
     document, origin, folder = read_json(path), printable(path), path.parent
     named = missing = None
+    clean: Cleaning | None = None
+    framing: Framing | None = None
     if kind == formats.OWN_CONFIG:
         parsed = formats.parse_dtpt(document, origin=origin)
         preprocessing = Preprocess.build(document.get("preprocess"))
+        framing = _framing(document, origin=origin)
     elif kind == formats.OPEN_CLIP_CONFIG:
         whole = "model_cfg" in document  # else a bare config like those in open_clip's package
         model = formats.section(document, "model_cfg", origin=origin) if whole else document
         parsed = formats.parse_open_clip(model, origin=origin)
-        named = formats.section(model, "text_cfg", origin=origin).get("hf_tokenizer_name")
+        text = formats.section(model, "text_cfg", origin=origin)
+        named = text.get("hf_tokenizer_name")
+        clean = _cleaning(text, origin=origin)
         pixels = formats.section(document, "preprocess_cfg", origin=origin)
         size = parsed.config.vision.image_size
         preprocessing = Preprocess.from_open_clip(pixels, size=size)  # of nothing, OpenAI's
@@ -131,12 +139,12 @@ def _describe(path: Path, kind: str) -> Checkpoint:
         settings = _image_processor(folder)
         if settings is None:
             missing = f"{printable(folder)} has no preprocessor_config.json"
-            preprocessing = Preprocess.openai(parsed.config.vision.image_size)
+            preprocessing = assumed_pixels(parsed.config)
         else:
             preprocessing = Preprocess.from_hf(settings)
-    tokenizer = _find_tokenizer(folder, parsed.config, named=named)
+    tokenizer = _find_tokenizer(folder, parsed.config, named=named, clean=clean, framing=framing)
     check_end(parsed.end, tokenizer, origin=origin)
-    notes = (assumed_preprocessing(missing),) if missing else ()
+    notes = (assumed_preprocessing(missing, parsed.config),) if missing else ()
     return Checkpoint(
         origin, parsed.config, tokenizer, preprocessing, {}, parsed.states_activation, notes
     )
@@ -152,9 +160,36 @@ def _image_processor(folder: Path) -> dict[str, Any] | None:
     return settings or None
 
 
-def assumed_preprocessing(reason: str) -> str:
+def assumed_pixels(config: ClipConfig) -> Preprocess:
+    """Return the preprocessing of a checkpoint that does not state it."""
+    size = config.vision.image_size
+    if isinstance(config.vision, SiglipVitConfig):
+        return Preprocess(size=size, mean=(0.5,) * 3, std=(0.5,) * 3, resize_mode="squash")
+    return Preprocess.openai(size)
+
+
+def assumed_preprocessing(reason: str, config: ClipConfig) -> str:
     """Return the note on a checkpoint that does not state its preprocessing."""
-    return f"{reason}: images are preprocessed as for OpenAI's CLIP (bicubic, its mean and std)."
+    whose = "SigLIP" if isinstance(config.vision, SiglipVitConfig) else "OpenAI's CLIP"
+    return f"{reason}: images are preprocessed as for {whose} (bicubic, its mean and std)."
+
+
+def _framing(document: Mapping[str, Any], *, origin: str) -> Framing | None:
+    """Return how a folder of ours frames texts, for tokenizers whose own file does not tell."""
+    stated = formats.section(document, "tokenizer", origin=origin)
+    try:
+        return Framing.model_validate(stated) if stated else None
+    except ValidationError as error:
+        raise CheckpointError(f"{origin}: tokenizer: {explain(error)}.") from error
+
+
+def _cleaning(text: Mapping[str, Any], *, origin: str) -> Cleaning:
+    """Return what open_clip does to a text for a tokenizer of transformers."""
+    stated = formats.section(text, "tokenizer_kwargs", origin=origin).get("clean", "whitespace")
+    if stated not in ("whitespace", "lower", "canonicalize"):
+        raise CheckpointError(f"{origin}: tokenizer_kwargs.clean {short_repr(stated)} is unknown.")
+    cleaning: Cleaning = stated
+    return cleaning
 
 
 def check_end(end: object, tokenizer: Tokenizer, *, origin: str) -> None:
@@ -167,12 +202,21 @@ def check_end(end: object, tokenizer: Tokenizer, *, origin: str) -> None:
         )
 
 
-def _find_tokenizer(folder: Path, config: ClipConfig, *, named: str | None) -> Tokenizer:
+def _find_tokenizer(
+    folder: Path,
+    config: ClipConfig,
+    *,
+    named: str | None,
+    clean: Cleaning | None,
+    framing: Framing | None,
+) -> Tokenizer:
     """Return the folder's own tokenizer, or CLIP's if the vocabulary is that and none is named."""
     context = config.text.context_length
     tokenizer, merges, vocab = (folder / n for n in ("tokenizer.json", "merges.txt", "vocab.json"))
     if _exists(tokenizer):
-        return Tokenizer.from_json(read_bytes(tokenizer), context_length=context)
+        data, beside = read_bytes(tokenizer, MAX_TOKENIZER_BYTES), folder / "tokenizer_config.json"
+        settings = read_json(beside) if _exists(beside) else {}
+        return read_tokenizer(data, settings, context_length=context, clean=clean, framing=framing)
     if _exists(merges):
         words = read_bytes(vocab) if _exists(vocab) else None
         return Tokenizer.from_merges(words, read_bytes(merges), context_length=context)
@@ -180,6 +224,20 @@ def _find_tokenizer(folder: Path, config: ClipConfig, *, named: str | None) -> T
         return Tokenizer.clip_default(context_length=context)
     wanted = f" (the config names {named!r})" if named else ""
     raise CheckpointError(f"{folder} has no tokenizer.json{wanted}. Save the tokenizer there.")
+
+
+def read_tokenizer(
+    data: bytes,
+    settings: Mapping[str, Any],
+    *,
+    context_length: int,
+    clean: Cleaning | None = None,
+    framing: Framing | None = None,
+) -> Tokenizer:
+    """Read a `tokenizer.json` of either kind; arguments as for `read_pieces`."""
+    if not is_pieces(data):
+        return Tokenizer.from_json(data, context_length=context_length)
+    return read_pieces(data, settings, context_length=context_length, clean=clean, framing=framing)
 
 
 def _exists(path: Path) -> bool:

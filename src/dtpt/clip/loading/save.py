@@ -9,6 +9,7 @@ from safetensors.torch import save
 from dtpt.clip.loading.build import model_weights
 from dtpt.clip.loading.formats import FORMAT_VERSION, OWN_CONFIG
 from dtpt.clip.model import Clip
+from dtpt.clip.pieces import PieceTokenizer
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import CheckpointError
 from dtpt.files import write_atomically
@@ -40,12 +41,14 @@ def save_model(
         "model": model.config.model_dump(mode="json"),
         "preprocess": model.preprocessing.model_dump(mode="json"),
     }
+    words = model.tokenizer
+    if isinstance(words, PieceTokenizer):
+        document["tokenizer"] = words.framing.model_dump()
     weights = {
         name: tensor.detach().to("cpu", dtype).contiguous()
         for name, tensor in model_weights(model).items()
     }
     write_atomically(folder / "model.safetensors", save(weights))
-    words = model.tokenizer
     usual = Tokenizer.clip_default(context_length=words.context_length)
     if tokenizer_json is None and words.fingerprint != usual.fingerprint:
         tokenizer_json = words.to_json()
