@@ -19,6 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from dtpt.clip.loading import load_model as load_model
+    from dtpt.clip.loading.features import FeatureModel as FeatureModel
     from dtpt.clip.loading.hub import push_to_hub as push_to_hub
     from dtpt.clip.loading.memory import from_open_clip as from_open_clip
     from dtpt.clip.loading.memory import from_transformers as from_transformers
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "dtpt.clip.loading": "load_model",
+    "dtpt.clip.loading.features": "FeatureModel",
     "dtpt.clip.loading.hub": "push_to_hub",
     "dtpt.clip.loading.memory": "from_open_clip from_transformers",
     "dtpt.clip.model": "Clip",

@@ -98,7 +98,7 @@ def models(*, as_json: AsJson = False) -> None:
         text_table("", ("model", "size", "here", "source"), rows=lines),
         *(f"{row['name']}:\n  {row['path']}" for row in rows if "path" in row),
         "Sizes are float32 weights (pocket: its file).",
-        "Others: hf-hub:org/repo[@revision], local-dir:PATH, local-file:PATH.",
+        "Others: hf-hub:org/repo[@revision], local-dir:, local-file:, features:PATH.",
         as_json=as_json,
         framed=False,
     )

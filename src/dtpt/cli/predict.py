@@ -36,7 +36,8 @@ def predict(
 ) -> None:
     """Classify images; print label, confidence and the zero-shot prediction beside it.
 
-    Give the class names with --classes or --classes-file. An image that cannot be read does not
+    Give the class names with --classes or --classes-file; a model of text features (features:)
+    brings its own. An image that cannot be read does not
     stop the others: its row has the reason, and the exit code is 1. --json prints one line for
     each image.
 
@@ -90,9 +91,13 @@ def _with_calibration(options: PredictOptions) -> "tuple[PredictOptions, Calibra
 
 
 def _class_names(options: PredictOptions, calibration: "Calibration | None") -> list[str]:
+    """Return the class names; none if they are those of the model."""
     path = options.classes_file
-    if calibration is not None and options.classes is None and path is None:
-        return list(calibration.setup.classes)
+    if options.classes is None and path is None:
+        if calibration is not None:
+            return list(calibration.setup.classes)
+        if options.model.startswith("features:"):
+            return []
     if (options.classes is None) == (path is None):
         raise PromptError("Give the class names once: --classes a,b,c or --classes-file FILE.")
     if path is None:
@@ -120,9 +125,10 @@ def _classifier(
     method = resolve_method(options.method, lambda_=options.lambda_)
     if calibration is not None and method.name == calibration.setup.method:
         method = replace(method, learning_rate=calibration.setup.learning_rate)
+    model = options.load()
     return Classifier(
-        options.load(),
-        names,
+        model,
+        names or (model.fixed_text.classes if model.fixed_text else ()),
         method=method,
         template=options.template if context is None else placeholder_template(len(context)),
         context=context,

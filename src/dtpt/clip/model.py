@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,9 @@ from dtpt.clip.transformer import SiglipVisionTransformer, VisionTransformer
 from dtpt.errors import ModelError
 from dtpt.images import ImageSource, open_image
 
+if TYPE_CHECKING:
+    from dtpt.clip.fixed_text import FixedText
+
 TEXTS_PER_BATCH = 256
 VIEWS_PER_BATCH = 16  # on a CPU, from view 16 on
 _NO_TOWER = ("log_logit_scale", "logit_bias")
@@ -38,7 +41,8 @@ class Clip(nn.Module):
 
     The image encoder `visual` is opaque: it maps pixels (N, 3, S, S) to features (N, D), and no
     gradient ever enters it. The text tower `text` is None for a model that has fixed text features
-    only. `state_dict()` has OpenAI's key names, in which the text tower has no prefix of its own.
+    only (see `FeatureModel`). `state_dict()` has OpenAI's key names, in which the text tower has no
+    prefix of its own.
 
     Example:
         >>> from dtpt.clip.loading import load_model
@@ -57,6 +61,8 @@ class Clip(nn.Module):
         fingerprint: sha256 over config, weights, tokenizer and preprocessing, set by the loader.
         notes: what the loader had to assume, in sentences for the user.
     """
+
+    fixed_text: "FixedText | None" = None  # instead of a text tower
 
     def __init__(
         self,
@@ -87,6 +93,11 @@ class Clip(nn.Module):
         self.logit_bias: nn.Parameter | None = bias
         self.register_state_dict_post_hook(_to_openai_names)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_from_openai_names)  # type: ignore[no-untyped-call]
+
+    @property
+    def image_fingerprint(self) -> str:
+        """Return what identifies image features; a model of parts has one of its image tower."""
+        return self.fingerprint
 
     @property
     def device(self) -> torch.device:

@@ -45,6 +45,7 @@ from dtpt.prediction.prediction import KeptViews, Prediction
 from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA, Predictor, Rendered
 from dtpt.prediction.saving import read_classifier, write_classifier
 from dtpt.tuning import TuningSettings
+from dtpt.tuning.engine import check_text_tower
 from dtpt.views import ViewRecipe, contact_sheet, make_views
 from dtpt.views.make import COLUMNS
 
@@ -80,7 +81,8 @@ class Classifier:
         context: (n, W) initial context instead of the template's words.
         settings: Optimiser and selection of confident views.
         text_features: (C, D) unit vectors of the prompts, when they are known; else computed. A
-            model without a text tower needs them, and takes methods that do not tune the prompt.
+            model without a text tower needs them, unless it has fixed ones, and takes methods that
+            do not tune the prompt.
         calibration: What `dtpt calibrate` fitted for exactly this model, method and class list, or
             its file; predictions then have a calibrated confidence, a prediction set, and abstain.
 
@@ -126,8 +128,7 @@ class Classifier:
         self.calibration = None if calibration is None else as_calibration(calibration)
         if len(self.classes) < 2:
             raise PromptError(f"Only one class ({self.classes[0]!r}): give at least two.")
-        if self.method.method.parameter == "context":
-            self.predictor.tuner.space(self.method.method)  # refused without a text tower
+        check_text_tower([self.method], model)
         if self.calibration is not None:
             self.calibration.check(self.setup)
         for text in same_prompt_notes(self.duplicates):
@@ -149,7 +150,7 @@ class Classifier:
     @property
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
         """Groups of class names with the same prompt: they share their probability."""
-        return self.predictor.prompts.duplicates if self.model.text is not None else ()
+        return self.predictor.duplicates
 
     def __repr__(self) -> str:
         lambda_ = "" if self.method.lambda_ is None else f", lambda {self.method.lambda_:g}"

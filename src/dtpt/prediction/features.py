@@ -55,7 +55,7 @@ class FeatureCaches:
         self._model = model
         device = model.device.type  # on a CPU the last bits depend on the threads
         device = f"{device}-{threads}" if device == "cpu" else device
-        self._shared = (model.fingerprint, model.precision, device)
+        self._shared = (model.image_fingerprint, model.precision, device)
         self._open: OrderedDict[str, FeatureCache] = OrderedDict()
 
     def group(self, recipe: ViewRecipe, seed: int) -> FeatureCache:

@@ -60,7 +60,8 @@ class Predictor:
         recipe: How views are made.
         settings: Optimiser and selection of confident views.
         text_features: (C, D) unit vectors at the initial context, when they are known; else
-            computed. A model without a text tower needs them, and its prompt cannot be tuned.
+            computed. A model without a text tower needs them, unless it has fixed ones of these
+            classes, and its prompt cannot be tuned.
         budget_bytes: Memory for the kept graph of the text features.
     """
 
@@ -78,7 +79,11 @@ class Predictor:
     ) -> None:
         self.model = require_clip(model)
         self.classes = class_list(classes)
-        self.template = template
+        fixed = model.fixed_text
+        if fixed is not None:
+            fixed.check_prompt(template, context=context)
+            text_features = fixed.of(self.classes) if text_features is None else text_features
+        self.template = template if fixed is None else fixed.prompt
         self.context = context
         self.recipe = recipe or ViewRecipe()
         prompts = None
@@ -98,6 +103,11 @@ class Predictor:
     def prompts(self) -> PromptSet:
         """The class prompts; a MethodError for a model without a text tower."""
         return self.tuner.prompts
+
+    @property
+    def duplicates(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of class names with the same prompt: they share their probability."""
+        return () if self.model.text is None else self.prompts.duplicates
 
     def with_recipe(self, recipe: ViewRecipe) -> "Predictor":
         """Return a predictor with other views; prompts and text features are shared."""
@@ -220,7 +230,8 @@ class Predictor:
 
     def setup(self, method: ResolvedMethod, lambda_: float | None, *, model: str = "") -> Setup:
         """Return everything that decides a probability: what a calibration is valid for."""
-        fixed = self.context if self.model.text else self.tuner.initial_text_features
+        is_known = self.model.text is not None or self.model.fixed_text is not None
+        fixed = self.context if is_known else self.tuner.initial_text_features
         return Setup(
             model=model,
             fingerprint=self.model.fingerprint,

@@ -30,6 +30,8 @@ from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
 from dtpt.runs.store import Store
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dtpt.clip.model import Clip
     from dtpt.data.dataset import Dataset, Sample
     from dtpt.executors.pool import Executor
@@ -332,7 +334,7 @@ def prepare(
     datasets: "Sequence[Dataset] | None" = None,
 ) -> Prepared:
     """Resolve names, load the model and list the data sets."""
-    from dtpt.clip.prompts import context_digest, load_context, placeholder_template
+    from dtpt.clip.prompts import context_digest, load_context
     from dtpt.runs.worker import WorkerSpec
 
     full = list(datasets) if datasets is not None else _load_datasets(options)
@@ -341,6 +343,7 @@ def prepare(
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be identified.")
     context = load_context(options.context) if options.context else None
+    _check_text(loaded, entries)
     limited = tuple(d if options.limit is None else d.limited(options.limit) for d in full)
     worker = WorkerSpec(
         model=options.model,
@@ -350,7 +353,7 @@ def prepare(
         precision=options.precision,
         max_model_size=options.max_model_size,
         threads=options.threads or 1,
-        template=options.template if context is None else placeholder_template(len(context)),
+        template=_template(loaded, options, context=context),
         context=None if context is None else context.detach().cpu().numpy(),
         settings=options.tuning,
         datasets=entries,
@@ -382,6 +385,25 @@ def prepare(
         examples=tuple(_examples(*pair) for pair in zip(full, entries, strict=True)),
         is_shippable=not in_memory and is_shippable([entry.methods for entry in entries]),
     )
+
+
+def _check_text(model: "Clip", entries: "Sequence[EvaluatedSet]") -> None:
+    """Refuse methods and classes that a model without a text tower does not have, before work."""
+    from dtpt.tuning.engine import check_text_tower
+
+    for entry in entries:
+        check_text_tower(entry.methods, model)
+        if model.fixed_text is not None:
+            model.fixed_text.of(entry.classes)
+
+
+def _template(model: "Clip", options: EvalOptions, *, context: "Tensor | None") -> str:
+    from dtpt.clip.prompts import placeholder_template
+
+    if model.fixed_text is not None:
+        model.fixed_text.check_prompt(options.template, context=context)
+        return model.fixed_text.prompt
+    return options.template if context is None else placeholder_template(len(context))
 
 
 def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]":

@@ -263,5 +263,5 @@ def _make_chunks(model: Clip, prompts: PromptSet, *, tokens: int) -> list[_Chunk
 
 def graph_bytes_per_token(model: Clip) -> int:
     """Return an upper estimate of what autograd keeps per class token, in bytes."""
-    numbers = model.require_text().activations_per_token
+    numbers = 0 if model.text is None else model.text.activations_per_token
     return numbers * torch.finfo(model.dtype).bits // 8

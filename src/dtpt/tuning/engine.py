@@ -259,10 +259,7 @@ class Tuner:
         if method.parameter == "shift":
             return ShiftSpace(self.initial_text_features)
         if self.encoder is None:
-            others = ", ".join(name for name, m in METHODS.items() if m.parameter != "context")
-            raise MethodError(
-                f"{method.name} tunes the prompt, and this model has no text tower: use {others}."
-            )
+            raise _needs_text_tower(method)
         return self.encoder
 
     def initial(self, method: Method) -> Linearised:
@@ -475,6 +472,20 @@ class Episode:
             context,
             views,
         )
+
+
+def check_text_tower(methods: Iterable[ResolvedMethod], model: Clip) -> None:
+    """Raise a MethodError for methods that tune the prompt of a model without a text tower."""
+    for method in methods:
+        if method.method.parameter == "context" and model.text is None:
+            raise _needs_text_tower(method.method)
+
+
+def _needs_text_tower(method: Method) -> MethodError:
+    others = ", ".join(name for name, m in METHODS.items() if m.parameter != "context")
+    return MethodError(
+        f"{method.name} tunes the prompt, and this model has no text tower: use {others}."
+    )
 
 
 def step_method(

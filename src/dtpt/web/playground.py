@@ -196,7 +196,7 @@ class Playground:
             model=self.name,
             fingerprint=self.model.fingerprint,
             classes=list(settings.classes),
-            duplicates=[list(group) for group in predictor.prompts.duplicates],
+            duplicates=[list(group) for group in predictor.duplicates],
             zero_shot=_record(zero_shot, "zero-shot"),
             predictions=[
                 self._prediction(name, outcomes[index], query=query, info=encoded.info)

@@ -17,7 +17,14 @@ from dtpt.clip.config import MAX_MODEL_SIZE, Activation, ClipConfig, Precision
 from dtpt.clip.device import choose_device
 from dtpt.clip.loading.formats import StoredTensor, Weights
 from dtpt.clip.loading.hub import fetch
-from dtpt.clip.loading.names import EMBEDDED, ModelName, added_models, parse_name, published_config
+from dtpt.clip.loading.names import (
+    EMBEDDED,
+    PATHS,
+    ModelName,
+    added_models,
+    parse_name,
+    published_config,
+)
 from dtpt.clip.loading.read import Checkpoint, read_file, read_folder
 from dtpt.clip.model import Clip
 from dtpt.errors import CheckpointError, UnknownName, short_repr
@@ -42,8 +49,8 @@ def load_model(
 
     Args:
         name: `ViT-B-16/openai`, `pocket`, a name that you gave with `dtpt models add`,
-            `hf-hub:org/repo[@revision]`, `local-dir:PATH` or `local-file:PATH`; `dtpt models` lists
-            the known ones.
+            `hf-hub:org/repo[@revision]`, `local-dir:PATH`, `local-file:PATH` or `features:PATH`;
+            `dtpt models` lists the known ones.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps" (see `choose_device`).
         activation: "quick_gelu" (OpenAI's models) or "gelu" (most others), for files and folders
             that do not state it; weights do not show it. One that contradicts is an error.
@@ -66,19 +73,44 @@ def load_model(
     if activation is not None:
         _check_choice(activation, get_args(Activation), what="activation")
     parsed = parse_name(name)
-    checkpoint = open_checkpoint(parsed, activation)
-    model = assemble(checkpoint, device=device, precision=precision, max_model_size=max_model_size)
+    model = _load(
+        parsed, activation, device=device, precision=precision, max_model_size=max_model_size
+    )
     added = added_models().get(parsed.value) if parsed.kind == "added" else None
     if added is not None and model.fingerprint != added.fingerprint:
         raise CheckpointError(
             f"{name}: the weights at {added.path} have changed since they were added. To use the "
             f"new ones: dtpt models add {name} {added.path}"
         )
-    if parsed.kind in ("file", "folder"):  # a name that does not depend on the current folder
+    if parsed.kind in PATHS.values():  # a name that does not depend on the current folder
         parsed = replace(parsed, value=str(Path(parsed.value).expanduser().absolute()))
     model.name = str(parsed)
     log.info("Loaded %s, fingerprint %s, on %s", model.name, model.fingerprint[:12], model.device)
     return model
+
+
+def _load(
+    name: ModelName,
+    activation: Activation | None,
+    *,
+    device: str,
+    precision: Precision,
+    max_model_size: float,
+) -> Clip:
+    from dtpt.clip.loading.features import read_features
+
+    if name.kind != "features":
+        checkpoint = open_checkpoint(name, activation)
+        return assemble(
+            checkpoint, device=device, precision=precision, max_model_size=max_model_size
+        )
+    return read_features(
+        Path(name.value).expanduser(),
+        activation,
+        device=device,
+        precision=precision,
+        max_model_size=max_model_size,
+    )
 
 
 def _check_choice(value: object, choices: tuple[str, ...], *, what: str) -> None:
@@ -203,7 +235,7 @@ def _read_all(
     parts = {
         "config": checkpoint.config.model_dump(mode="json"),
         "preprocessing": checkpoint.preprocessing.model_dump(mode="json"),
-        "tokenizer": checkpoint.tokenizer.fingerprint,
+        "tokenizer": checkpoint.tokenizer and checkpoint.tokenizer.fingerprint,
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     state: dict[str, Tensor] = {}

@@ -8,21 +8,24 @@ have is refused by name. Only regular files are opened, small ones whole, up to 
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
-from dtpt.clip.config import ClipConfig
+from dtpt.clip.config import ClipConfig, ModelConfig
 from dtpt.errors import CheckpointError, explain, os_error, short_repr
 from dtpt.files import open_regular, parse_json, printable, read_limited
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Config = TypeVar("Config", bound=ModelConfig)
 
 MAX_BYTES = 16 << 20  # CLIP's tokenizer.json has 2 MB, the index of a sharded model less
 TRANSFORMERS_MODELS = ("clip", "metaclip_2", "siglip")  # `model_type`; SigLIP 2 is "siglip" too
@@ -255,8 +258,12 @@ def _transformers_tower(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_config(fields: Mapping[str, Any], *, origin: str) -> ClipConfig:
+    return validated(ClipConfig, fields, origin=origin)
+
+
+def validated(kind: type[Config], fields: Mapping[str, Any], *, origin: str) -> Config:
     try:
-        return ClipConfig.model_validate(fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise CheckpointError(f"{origin}: {explain(error)}.") from error
 
@@ -296,6 +303,8 @@ def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]
         return _from_transformers(kept)
     if "text.token_embedding.weight" in kept:  # open_clip's newer layout
         kept = {name.removeprefix("text."): tensor for name, tensor in kept.items()}
+    if "conv1.weight" in kept:  # the state of an image tower by itself
+        kept = {f"visual.{name}": tensor for name, tensor in kept.items()}
     if "visual.conv1.weight" not in kept:
         raise CheckpointError(
             f"{origin} has tensor names of an unknown layout ({', '.join(sorted(kept)[:3])}). "
@@ -369,7 +378,7 @@ def infer_config(
     `heads` are those of the image and of the text tower; None: OpenAI's rule of 64 dimensions each.
     """
     vision_heads, text_heads = heads or (None, None)
-    try:
+    with _shape_errors(origin):
         tower = _vit_shape if "visual.class_embedding" in weights else _resnet_shape
         context, width = weights["positional_embedding"].shape
         vocab_size = weights["token_embedding.weight"].shape[0]
@@ -380,11 +389,31 @@ def infer_config(
             "vision": tower(weights, vision_heads),
             "text": {"context_length": context, "vocab_size": vocab_size, **text},
         }
+    return build_config(fields, origin=origin)
+
+
+def infer_image_config(weights: Weights, activation: str, *, origin: str) -> ModelConfig:
+    """Read the architecture of an image tower off its shapes, with 64 dimensions a head."""
+    is_vit = "visual.class_embedding" in weights
+    projection, axis = ("visual.proj", 1) if is_vit else ("visual.attnpool.c_proj.weight", 0)
+    with _shape_errors(origin):
+        fields = {
+            "embed_dim": weights[projection].shape[axis],
+            "activation": activation,
+            "vision": (_vit_shape if is_vit else _resnet_shape)(weights, None),
+            "text": None,
+        }
+    return validated(ModelConfig, fields, origin=origin)
+
+
+@contextmanager
+def _shape_errors(origin: str) -> Iterator[None]:
+    try:
+        yield
     except KeyError as error:
         raise CheckpointError(f"{origin} lacks the tensor {error.args[0]}.") from error
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{origin} has tensors of impossible shapes: {error}.") from error
-    return build_config(fields, origin=origin)
 
 
 def _vit_shape(weights: Weights, heads: int | None) -> dict[str, object]:

@@ -7,6 +7,7 @@ my-clip                      a name that the user gave with `dtpt models add`
 hf-hub:org/repo[@revision]   a repository of the Hugging Face hub
 local-dir:PATH               a folder that transformers, open_clip or dtpt saved
 local-file:PATH              one file: safetensors, OpenAI's TorchScript archive, a state dict
+features:PATH                a folder with text features and, optionally, an image tower
 ```
 
 A bare path is refused rather than guessed at, because `models/clip` could as well be a repository.
@@ -32,13 +33,15 @@ from dtpt.errors import CheckpointError, UnknownName, explain, os_error, short_r
 from dtpt.files import printable, write_atomically
 
 EMBEDDED = "pocket"
-SCHEMES = "local-dir:PATH, local-file:PATH or hf-hub:org/repo[@revision]"
+SCHEMES = "local-dir:PATH, local-file:PATH, features:PATH or hf-hub:org/repo[@revision]"
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _NEW = re.compile(r"[A-Za-z0-9][\w.+@-]*(/[A-Za-z0-9][\w.+@-]*)?", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:([\\/]|$)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+Kind = Literal["catalog", "embedded", "added", "hub", "folder", "file", "features"]
+PATHS: dict[str, Kind] = {"local-dir": "folder", "local-file": "file", "features": "features"}
 # "own": a new name. A name of the catalogue is "verified" if the file is the published one, else
 # "trusted" by the user.
 Status = Literal["own", "verified", "trusted"]
@@ -49,7 +52,7 @@ _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".json", ".ckpt")
 class ModelName:
     """A parsed name."""
 
-    kind: Literal["catalog", "embedded", "added", "hub", "folder", "file"]
+    kind: Kind
     value: str  # the name itself, a repository id or a path
     revision: str | None = None  # branch, tag or commit of a hub repository; None: its default
 
@@ -57,8 +60,8 @@ class ModelName:
         """Return the canonical spelling, which parses to the same name."""
         if self.kind == "hub":
             return f"hf-hub:{self.value}" + (f"@{self.revision}" if self.revision else "")
-        prefix = {"folder": "local-dir:", "file": "local-file:"}.get(self.kind, "")
-        return prefix + self.value
+        scheme = next((scheme for scheme, kind in PATHS.items() if kind == self.kind), None)
+        return f"{scheme}:{self.value}" if scheme else self.value
 
 
 class _Model(BaseModel):
@@ -160,11 +163,11 @@ def _parse_scheme(scheme: str, rest: str, *, name: str) -> ModelName:
                 f"{name!r}: invalid revision {revision!r}. Use a branch, a tag or a commit."
             )
         return ModelName("hub", repo, revision or None)
-    if scheme not in ("local-dir", "local-file"):
+    if scheme not in PATHS:
         raise CheckpointError(f"{name!r}: unknown scheme {scheme!r}. Use {SCHEMES}.")
     if not rest.strip() or "\0" in rest:
         raise CheckpointError(f"{name!r}: the path is missing or invalid. Use {scheme}:PATH.")
-    return ModelName("folder" if scheme == "local-dir" else "file", rest)
+    return ModelName(PATHS[scheme], rest)
 
 
 def _looks_like_path(name: str) -> bool:

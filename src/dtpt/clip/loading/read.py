@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from dtpt.clip.config import Activation, ClipConfig, SiglipVitConfig
+from dtpt.clip.config import Activation, ClipConfig, ModelConfig, SiglipVitConfig
 from dtpt.clip.loading import formats, torch_files
 from dtpt.clip.loading.formats import StoredTensor, Weights, open_file, read_bytes, read_json
 from dtpt.clip.loading.names import catalog
@@ -37,20 +37,22 @@ class Checkpoint:
     """A whole model in one form, whatever format it came in; parts that do not fit are refused."""
 
     origin: str  # config, file or folder, for messages
-    config: ClipConfig
-    tokenizer: Tokenizer
+    config: ModelConfig
+    tokenizer: Tokenizer | None  # None without a text tower
     preprocessing: Preprocess
     weights: Weights  # under OpenAI's names
     states_activation: bool = True  # whether the config states it rather than taking the default
     notes: tuple[str, ...] = ()  # what was assumed because nothing states it
 
     def __post_init__(self) -> None:
-        tokens, embedded = self.tokenizer.vocab_size, self.config.text.vocab_size
+        tokens = 0 if self.tokenizer is None else self.tokenizer.vocab_size
+        embedded = tokens if self.config.text is None else self.config.text.vocab_size
         if tokens > embedded:
             raise CheckpointError(
                 f"{self.origin}: the tokenizer has {tokens} tokens, the model embeds {embedded}."
             )
-        made, taken = self.preprocessing.size, self.config.vision.image_size
+        made = self.preprocessing.size
+        taken = made if self.config.vision is None else self.config.vision.image_size
         if made != taken:
             raise CheckpointError(
                 f"{self.origin}: preprocessing makes images of {made} px, the model takes {taken}."

@@ -31,6 +31,8 @@ def save_model(
             if that is CLIP's own.
         dtype: of the stored weights; float16 halves the file.
     """
+    if model.text is None:
+        raise CheckpointError("The model has no text tower: use `FeatureModel.save`.")
     if model.precision in ("bfloat16", "float16"):
         raise CheckpointError(
             f"The weights are {model.precision}: load the model in float32 to save it."
