@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dtpt.cli.eval import result_table
 from dtpt.cli.main import COMMANDS, call, make_app
 from dtpt.cli.output import show
+from dtpt.runs.results import result_table
 
 # Their output is not a result: a service with its own log, a shell's files, a line on stderr.
 WITHOUT_JSON = {"serve", "--install-completion", "models remove"}

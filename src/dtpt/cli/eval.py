@@ -1,7 +1,6 @@
 """`dtpt eval`, `sweep`, `merge` and `export`: runs are made, joined and written out."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +12,10 @@ from dtpt.errors import OptionError
 from dtpt.files import printable
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import EvalOptions, Methods
-from dtpt.tables import Cell, Column, Row, Table, metric_column, text_table
+from dtpt.tables import text_table
 
 if TYPE_CHECKING:
-    from dtpt.runs import MethodResult, Run
+    from dtpt.runs import Run
 
 
 class SweepOptions(EvalOptions):
@@ -132,6 +131,7 @@ def show_run(run: "Run", *, as_json: bool, quiet: bool = False) -> None:
     """Write the derived files of a whole run and print its table, or results.json's content."""
     from dtpt.runs import export as export_files
     from dtpt.runs import results_of, score_methods
+    from dtpt.runs.results import result_table
     from dtpt.runs.shards import MAIN_STORE
 
     scores, failures = score_methods(run), run.failures()
@@ -149,42 +149,6 @@ def show_run(run: "Run", *, as_json: bool, quiet: bool = False) -> None:
         note = f"Merge the shards with: dtpt merge {printable(run.path.parent)}"
     if not quiet:
         print(note, file=sys.stderr)
-
-
-def result_table(run: "Run", results: "Sequence[MethodResult]") -> Table:
-    """Return mean ± standard deviation over seeds, in the paper's units."""
-    from dtpt.metrics import metrics_with
-
-    metrics = metrics_with("paper")
-    rows = []
-    for result in results:
-        cells = [Cell("—")] * len(metrics)
-        if result.mean:
-            std = result.std or {}
-            spreads = [f"±{m.text(std[m.key])}" if m.key in std else "" for m in metrics]
-            texts = [metric.text(result.mean[metric.key]) for metric in metrics]
-            cells = [Cell(t, spread=spread) for t, spread in zip(texts, spreads, strict=True)]
-        cells.append(Cell("—" if result.views is None else f"{result.views:.3g}"))
-        cells.append(Cell(_count(result, run.spec.dataset(result.dataset).whole)))
-        rows.append(Row(_label(result), tuple(cells), group=result.dataset))
-    seeds = ",".join(map(str, run.spec.seeds))
-    title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
-    columns = (*map(metric_column, metrics), Column("Passes"), Column("Images"))
-    return Table(title, columns, tuple(rows))
-
-
-def _label(result: "MethodResult") -> str:
-    """Return a method's name, with the range of λ that were selected for it."""
-    lambdas = sorted(result.selected_lambdas.values())
-    ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (*lambdas[:1], *lambdas[-1:]))
-    return f"{result.label} (λ {' to '.join(ends)})" if ends else result.label
-
-
-def _count(result: "MethodResult", whole: int | None) -> str:
-    """Return how many images a number rests on, and of how many."""
-    effective = min(seed.effective for seed in result.seeds.values())
-    total = max(whole or 0, *(seed.expected for seed in result.seeds.values()))
-    return f"{effective:,}" if effective == total else f"{effective:,} of {total:,}"
 
 
 def _show_plan(options: EvalOptions, *, as_json: bool) -> None:

@@ -102,6 +102,10 @@ DEFAULT = Parameter(
     show_default=_default_text,
 )
 AsJson = Annotated[bool, Parameter("--json", help="Print JSON instead of text.")]
+DataRoot = Annotated[
+    Path | None,
+    Parameter(env_var="DTPT_DATA", help="Folder that holds the paper's data sets."),
+]
 Config = Annotated[
     Path | None,
     Parameter(help="TOML file with options; the command line and DTPT_* variables override it."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from dtpt.cli.exits import PARTIAL
-from dtpt.cli.flags import AsJson, offer_datasets, offer_models
+from dtpt.cli.flags import AsJson, DataRoot, offer_datasets, offer_models
 from dtpt.cli.output import emit
 from dtpt.clip.config import MAX_MODEL_SIZE
 from dtpt.files import printable
@@ -192,11 +192,6 @@ def _model_rows() -> list[dict[str, Any]]:
 def _model_row(name: str, *, size: int, here: bool, source: str) -> dict[str, Any]:
     return {"name": name, "size_bytes": size, "cached": here, "source": source}
 
-
-DataRoot = Annotated[
-    Path | None,
-    Parameter(env_var="DTPT_DATA", help="Folder that holds the paper's data sets."),
-]
 
 EXIT_CODES = {"complete": 0, "partial": 1, "missing": 2}
 SHOWN_LINES = 10  # lines of a list before "and n more"

@@ -10,6 +10,7 @@
     compare     `dtpt.compare`
     lead        the title and three sentences of the first screen
     record      the recorded demo; demo, beside a live sample; clip_record, what real CLIP shows
+    leaderboard cards of published runs, and the page that ranks them
 
 >>> from dtpt.report import write_report                                    # doctest: +SKIP
 >>> write_report(["runs/pets"], "report").page                              # doctest: +SKIP

@@ -23,7 +23,7 @@ from dtpt.files import canonical_json
 from dtpt.methods import method_label, method_title, parse_label
 from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.runs.merging import merge_columns, pair_samples
-from dtpt.runs.reading import Run, session_notes
+from dtpt.runs.reading import Run, open_file, session_notes
 from dtpt.runs.results import predictions_of
 from dtpt.runs.rows import Columns, column_types
 from dtpt.runs.shards import MAIN_STORE, store_files
@@ -293,7 +293,7 @@ def load_runs(paths: Sequence[Path | str]) -> Loaded:
         raise ReportError("No run given: name at least one folder made by `dtpt eval`.")
     files = list(dict.fromkeys(f.resolve() for path in paths for f in store_files(path)))
     with ExitStack() as stack:
-        loaded = _combine([Source(stack.enter_context(Run(file))) for file in files])
+        loaded = _combine([Source(stack.enter_context(open_file(file))) for file in files])
         stack.pop_all()
     return loaded
 

@@ -5,6 +5,7 @@
     worker.py     one copy of the model: image → rows
     spec.py       what decides the numbers; schema.py, store.py, rows.py, reading.py: the store
     results.py    metrics and exported files; shards.py, merging.py: many machines
+    published.py  runs as folders that others can check; verification.py checks them
 
 Every name is imported when it is first used: options need neither NumPy nor torch; reading, metrics
 and exports need no torch.

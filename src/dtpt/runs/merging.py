@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dtpt.errors import RunError
-from dtpt.runs.reading import Run, join_clusters, open_run
+from dtpt.runs.reading import Run, join_clusters, open_file, open_run
 from dtpt.runs.rows import Columns
 from dtpt.runs.schema import lock_store, replace_store, store_errors
-from dtpt.runs.shards import MAIN_STORE, Shard, shard_files
+from dtpt.runs.shards import MAIN_STORE, Shard, shard_files, store_files
 from dtpt.runs.spec import Cell, RunSpec, describe_difference
 from dtpt.runs.store import SampleRecord, Store
 
@@ -33,7 +33,8 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
         with store_errors(main):
             scratch = TemporaryDirectory(prefix=".merge-", dir=folder)
         merged = Path(stack.enter_context(scratch)) / MAIN_STORE
-        _merge_into(merged, paths)
+        runs = [stack.enter_context(Run(path)) for path in paths]
+        _merge_into(merged, runs, spec=_largest({run.path: run.spec for run in runs}))
         with Run(merged) as run:
             if not run.is_complete and not partial:
                 raise RunError(
@@ -46,17 +47,40 @@ def merge(folder: Path, *, partial: bool = False) -> Run:
     return open_run(folder)
 
 
-def _merge_into(merged: Path, paths: Sequence[Path]) -> None:
+def join(paths: Sequence[Path | str], joined: Path) -> Run:
+    """Join the rows of runs that differ in methods, seeds and data sets alone, in a new store.
+
+    Folders of shards and published runs are taken too.
+
+    Raises:
+        RunError: The runs differ in more, contradict each other, or lack a row under some seed.
+    """
+    files = dict.fromkeys(f.resolve() for path in paths for f in store_files(path))
     with ExitStack() as stack:
-        runs = [stack.enter_context(Run(path)) for path in paths]
-        spec = _largest({run.path: run.spec for run in runs})
-        pair_samples(runs)
-        store = stack.enter_context(Store(merged, spec))
-        for count, path in enumerate(paths):
-            if what := store.contradiction(path):
-                first = next(run.path for run in runs[:count] if run.contradiction(path))
-                raise RunError(_contradiction(first, path, what=what))
-            store.merge_from(path)
+        runs = [stack.enter_context(open_file(file)) for file in files]
+        _merge_into(joined, runs, spec=_union({run.path: run.spec for run in runs}))
+    run = Run(joined, is_trusted=True)
+    expected = {entry.name: entry.samples for entry in run.spec.datasets}
+    lacking = [c for c, pair in run.counts().items() if sum(pair) < expected[c.dataset]]
+    if not lacking:
+        return run
+    run.close()
+    first, more = lacking[0], f", and {len(lacking) - 1} more" if lacking[1:] else ""
+    raise RunError(
+        f"Together {', '.join(map(str, paths))} lack rows of {first.label} on {first.dataset}, "
+        f"seed {first.seed}{more}: every method needs all images under all seeds. Finish them, or "
+        "leave a run out."
+    )
+
+
+def _merge_into(merged: Path, runs: Sequence[Run], *, spec: RunSpec) -> None:
+    pair_samples(runs)
+    with Store(merged, spec) as store:
+        for count, run in enumerate(runs):
+            if what := store.contradiction(run.path):
+                first = next(one.path for one in runs[:count] if one.contradiction(run.path))
+                raise RunError(_contradiction(first, run.path, what=what))
+            store.merge_from(run.path)
 
 
 def _contradiction(first: Path, second: Path, *, what: str) -> str:
@@ -76,6 +100,41 @@ def _largest(specs: Mapping[Path, RunSpec]) -> RunSpec:
             lines = "".join(f"\n  {line}" for line in describe_difference(chosen, spec))
             raise RunError(f"{first} and {path} are not of one run:{lines}\nMove one of them away.")
     return chosen
+
+
+def _union(specs: Mapping[Path, RunSpec]) -> RunSpec:
+    """Return the configuration with the methods, seeds and data sets of all."""
+    (first, joined), *others = specs.items()
+    for path, spec in others:
+        datasets = {entry.name: entry for entry in joined.datasets}
+        for entry in spec.datasets:
+            mine = datasets.setdefault(entry.name, entry)
+            methods = tuple(dict.fromkeys((*mine.methods, *entry.methods)))
+            datasets[entry.name] = mine.model_copy(update={"methods": methods})
+        joined = joined.model_copy(
+            update={
+                "datasets": tuple(datasets.values()),
+                "seeds": tuple(sorted({*joined.seeds, *spec.seeds})),
+                "order": joined.order or spec.order,
+            }
+        )
+        if differences := describe_difference(_part(joined, spec), spec):
+            lines = "".join(f"\n  {line}" for line in differences)
+            raise RunError(
+                f"{first} and {path} differ in more than methods, seeds and data sets:{lines}"
+            )
+    return joined
+
+
+def _part(joined: RunSpec, spec: RunSpec) -> RunSpec:
+    """Return of a joined configuration what should be a run of its own."""
+    datasets = (
+        joined.dataset(e.name).model_copy(update={"methods": e.methods}) for e in spec.datasets
+    )
+    order = joined.order and spec.order
+    return joined.model_copy(
+        update={"datasets": tuple(datasets), "seeds": spec.seeds, "order": order}
+    )
 
 
 def _describe_missing(run: Run, shards: Sequence[Path]) -> str:

@@ -18,8 +18,8 @@ from dtpt.errors import RunError
 from dtpt.methods import parse_label
 from dtpt.runs.integrity import problems_of_cell, problems_of_tables
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_types, unpack
-from dtpt.runs.schema import COLUMNS, connect_for_reading, damaged, names
-from dtpt.runs.shards import MAIN_STORE, store_files
+from dtpt.runs.schema import COLUMNS, Column, connect_for_reading, damaged, names
+from dtpt.runs.shards import MAIN_STORE, MANIFEST, store_files
 from dtpt.runs.spec import Cell, RunSpec
 from dtpt.runs.store import SampleRecord, SelectedLambda, StoreFile
 
@@ -178,10 +178,12 @@ class Run(StoreFile):
             values = unpack([data for _, data in rows], classes)
         return np.array([name for name, _ in rows], dtype=np.object_), values
 
-    def stored_rows(self, cell: Cell) -> Iterator[dict[str, Any]]:
+    def stored_rows(
+        self, cell: Cell, *, columns: tuple[Column, ...] = EXPORTED
+    ) -> Iterator[dict[str, Any]]:
         """Yield all rows of a cell, failed ones included, by sample id, as stored."""
-        query = f"SELECT sample, {names(EXPORTED)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
-        keys = ("sample", *(column.name for column in EXPORTED))
+        query = f"SELECT sample, {names(columns)} FROM rows WHERE cell = ? ORDER BY sample"  # noqa: S608
+        keys = ("sample", *(column.name for column in columns))
         self._check_rows(cell, is_deep=True)
         with self._trusted():
             for row in self._open.execute(query, (cell.key,)):
@@ -324,7 +326,16 @@ def session_notes(sessions: Iterable[Mapping[str, Any]]) -> list[str]:
 def open_run(path: Path | str) -> Run:
     """Open the run in a folder, or one SQLite file of it; a RunError while it is in shards."""
     first, *others = store_files(path)
-    if Path(path).is_dir() and first.name != MAIN_STORE:
+    if Path(path).is_dir() and first.name not in (MAIN_STORE, MANIFEST):
         count = len(others) + 1
         raise RunError(f"{path} holds {count} shards: merge them with `dtpt merge {path}`.")
-    return Run(first)
+    return open_file(first)
+
+
+def open_file(file: Path) -> Run:
+    """Open a store, or a published run by its manifest."""
+    if file.name == MANIFEST:
+        from dtpt.runs.published import PublishedRun  # rests on this module
+
+        return PublishedRun(file.parent)
+    return Run(file)

@@ -24,7 +24,10 @@ from dtpt.metrics import Predictions, metrics_with, score
 from dtpt.runs.reading import EXPORTED, Failure, Run
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns
 from dtpt.runs.schema import SAMPLE_COLUMNS, damaged
+from dtpt.runs.schema import Column as StoreColumn
 from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
+from dtpt.tables import Cell as TableCell
+from dtpt.tables import Column, Row, Table, metric_column
 
 FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
 SCORED = {"results", "clip-benchmark"}
@@ -115,6 +118,40 @@ def score_methods(run: Run) -> list[MethodResult]:
             views=float(tables[cell]["views"].mean()) if cell in tables else None,
         )
     return [MethodResult(*key, seeds) for key, seeds in grouped.items()]
+
+
+def result_table(run: Run, results: Sequence[MethodResult]) -> Table:
+    """Return mean ± standard deviation over seeds, in the paper's units."""
+    metrics = metrics_with("paper")
+    rows = []
+    for result in results:
+        cells = [TableCell("—")] * len(metrics)
+        if result.mean:
+            std = result.std or {}
+            spreads = [f"±{m.text(std[m.key])}" if m.key in std else "" for m in metrics]
+            texts = [metric.text(result.mean[metric.key]) for metric in metrics]
+            cells = [TableCell(t, spread=spread) for t, spread in zip(texts, spreads, strict=True)]
+        cells.append(TableCell("—" if result.views is None else f"{result.views:.3g}"))
+        cells.append(TableCell(_count(result, run.spec.dataset(result.dataset).whole)))
+        rows.append(Row(_label(result), tuple(cells), group=result.dataset))
+    seeds = ",".join(map(str, run.spec.seeds))
+    title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
+    columns = (*map(metric_column, metrics), Column("Passes"), Column("Images"))
+    return Table(title, columns, tuple(rows))
+
+
+def _label(result: MethodResult) -> str:
+    """Return a method's name, with the range of λ that were selected for it."""
+    lambdas = sorted(result.selected_lambdas.values())
+    ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (*lambdas[:1], *lambdas[-1:]))
+    return f"{result.label} (λ {' to '.join(ends)})" if ends else result.label
+
+
+def _count(result: MethodResult, whole: int | None) -> str:
+    """Return how many images a number rests on, and of how many."""
+    effective = min(seed.effective for seed in result.seeds.values())
+    total = max(whole or 0, *(seed.expected for seed in result.seeds.values()))
+    return f"{effective:,}" if effective == total else f"{effective:,} of {total:,}"
 
 
 class _Record(BaseModel):
@@ -262,11 +299,13 @@ def _groups(spec: RunSpec, methods: Sequence[MethodResult]) -> dict[str, GroupRe
     return groups
 
 
-def sample_records(run: Run, dataset: str) -> Iterator[dict[str, Any]]:
+def sample_records(
+    run: Run, dataset: str, *, columns: tuple[StoreColumn, ...] = EXPORTED
+) -> Iterator[dict[str, Any]]:
     """Yield one flat record per row of a data set, failed ones included, in a fixed order."""
     samples = run.samples(dataset)
     for cell in run.select(dataset=dataset):
-        for row in run.stored_rows(cell):
+        for row in run.stored_rows(cell, columns=columns):
             try:
                 sample = samples[row["sample"]]
                 record = _record(cell, row) | {name: getattr(sample, name) for name in _SAMPLE}
@@ -355,7 +394,7 @@ def _write(run: Run, folder: Path, *, kind: str, scores: Sequence[MethodResult])
             path = folder / f"samples_{safe_name(dataset)}.{kind}"
             records = sample_records(run, dataset)
             with open_atomically(path) as stream:
-                (_write_jsonl if kind == "jsonl" else _write_parquet)(stream, records)
+                (_write_jsonl if kind == "jsonl" else write_parquet)(stream, records)
             yield path
 
 
@@ -365,13 +404,15 @@ def _write_jsonl(stream: Any, records: Iterator[dict[str, Any]]) -> None:
         stream.write(f"{line}\n".encode())
 
 
-def _write_parquet(stream: Any, records: Iterator[dict[str, Any]]) -> None:
+def write_parquet(
+    stream: Any, records: Iterator[dict[str, Any]], *, columns: tuple[StoreColumn, ...] = EXPORTED
+) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise RunError("Parquet needs the extra: pip install 'dtpt[parquet]'.") from None
-    schema = _parquet_schema()
+    schema = _parquet_schema(columns)
     with parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         while group := list(islice(records, ROWS_PER_GROUP)):
             columnar = [_columnar(record) for record in group]
@@ -386,12 +427,12 @@ def _columnar(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _parquet_schema() -> Any:
+def _parquet_schema(columns: tuple[StoreColumn, ...]) -> Any:
     import pyarrow as pa
 
-    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64()}
+    kinds = {"TEXT": pa.string(), "INTEGER": pa.int64(), "REAL": pa.float64(), "BLOB": pa.binary()}
     fields = {name: kinds[kind] for name, kind in _CELL.items()}
-    fields |= {column.name: kinds[column.type] for column in EXPORTED if column.name != "top5"}
+    fields |= {column.name: kinds[column.type] for column in columns if column.name != "top5"}
     fields |= {"correct": pa.bool_(), **dict.fromkeys(_SAMPLE, pa.string())}
     fields |= {"top5_labels": pa.list_(pa.int64()), "top5_probabilities": pa.list_(pa.float64())}
     return pa.schema(list(fields.items()))

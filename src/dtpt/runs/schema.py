@@ -75,7 +75,7 @@ SAMPLE_COLUMNS = (
     Column("label", "INTEGER", "NOT NULL"),
     _text("group", "NOT NULL"),
     _text("cluster", "NOT NULL"),  # samples of one cluster are not independent
-    Column("image_key", "TEXT", is_exported=False),  # hash of the content; NULL: unreadable
+    Column("image_key", "TEXT"),  # hash of the content; NULL: unreadable
     Column("stamp", "TEXT", is_exported=False),  # of the file, cheap to compare
 )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from dtpt.errors import RunError
 
 MAIN_STORE = "run.sqlite"
+MANIFEST = "published.json"  # of a run that `dtpt publish` wrote
 # (number of this process, number of processes) in the environments of torchrun and Slurm
 ENVIRONMENTS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
@@ -82,14 +83,17 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def store_files(path: Path | str) -> list[Path]:
-    """Return the stores at a path: a file itself, a folder's whole run, else its shards."""
+    """Return what holds the rows at a path: a file itself, a folder's run, else its shards."""
     given = Path(path)
-    for file in (given, given / MAIN_STORE):
+    for file in (given, given / MAIN_STORE, given / MANIFEST):
         if file.is_file():
             return [file]
     shards = shard_files(given)
     if not shards:
-        raise RunError(f"There is no run at {given}: expected {MAIN_STORE} or shards in it.")
+        raise RunError(
+            f"There is no run at {given}: expected {MAIN_STORE} or shards in it, or "
+            f"a run that `dtpt publish` wrote."
+        )
     return shards
 
 

@@ -28,6 +28,19 @@ from dtpt.tables import Table, escape_markdown, markdown, text_table
 
 
 def render_page(report: Report) -> str:
+    return _page(
+        "page.html",
+        report=report,
+        metrics=metrics_with("paper"),
+        analysis_tables=list(analysis_tables(report.analysis)) if report.analysis else [],
+    )
+
+
+def render_leaderboard(**content: Any) -> str:
+    return _page("leaderboard.html", **content)
+
+
+def _page(template: str, **content: Any) -> str:
     script, style = (
         (files("dtpt.report.page") / name).read_text("utf-8") for name in ("page.js", "page.css")
     )
@@ -44,26 +57,28 @@ def render_page(report: Report) -> str:
         "unbroken": _unbroken,
         "width": lambda figure: svg_size(figure.svg)[0],
     }
-    return made.get_template("page.html").render(
-        report=report,
-        metrics=metrics_with("paper"),
-        analysis_tables=list(analysis_tables(report.analysis)) if report.analysis else [],
+    return made.get_template(template).render(
         policy=Markup(policy),  # noqa: S704 - our own words
         script=Markup(script),  # noqa: S704 - a file of the package
         style=Markup(style),  # noqa: S704 - a file of the package
+        **content,
     )
 
 
 def run_card(report: Report) -> str:
     """Return the card: what was evaluated, how well, and with which limits, in Markdown."""
+    return markdown_card("card.md", report=report)
+
+
+def markdown_card(template: str, **content: Any) -> str:
+    """Return a card from a template; everything that is printed is escaped."""
     made = _environment(
         autoescape=False,
         keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, _Ready) else escape_markdown(str(value)),
     )
     made.filters |= {"code": _code, "markdown": lambda table: _Ready(markdown(table))}
-    text = made.get_template("card.md").render(report=report)
-    return re.sub(r"\n{3,}", "\n\n", text)
+    return re.sub(r"\n{3,}", "\n\n", made.get_template(template).render(**content))
 
 
 class _Ready(str):
