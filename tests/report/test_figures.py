@@ -26,7 +26,7 @@ from dtpt.analysis.tables import analysis_tables
 from dtpt.metrics import reliability_bins, risk_coverage_curve
 from dtpt.report import load_runs, write_report
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import Resampling, compare_conditions, mean_facts
+from dtpt.report.facts import Number, Resampling, compare_conditions
 from dtpt.report.figures import inline_svg, svg_text
 from dtpt.report.figures.geometry import (
     analysis_figures,
@@ -40,9 +40,9 @@ from dtpt.report.figures.images import view_mosaic
 from dtpt.report.figures.reliability import (
     confidence_shift,
     dataset_figures,
+    family_figures,
+    lead_reliability,
     pareto_figure,
-    pareto_overview,
-    pooled_reliability,
     reliability_row,
     risk_coverage_figure,
 )
@@ -95,12 +95,17 @@ SCORES = {
     ("d-tpt", 1e5): (0.58, 0.05),
     ("d-tpt", 1e6): (0.50, 0.30),
 }
-POINTS = [(key, *values) for key, values in SCORES.items()]
+POINTS = [
+    (key, *(Number(value, low=value - 0.02, high=value + 0.01) for value in values))
+    for key, values in SCORES.items()
+]
 
 
 def test_pareto_points_are_filled_only_when_efficient_and_grow_with_lambda() -> None:
     _, axes = pareto_figure(POINTS)
     marks = [line for line in axes.get_lines() if line.get_linestyle() == "None"]
+    across = [segments.get_segments()[0] for segments in axes.collections[::2]]
+    assert np.allclose([(line[0][0], line[1][0]) for line in across[:1]], [(58, 61)])
     filled = [line.get_markerfacecolor() != "none" for line in marks]
     places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in marks]
     assert np.allclose(places, [(60, 20), (61, 10), (58, 5), (50, 30)])
@@ -219,20 +224,23 @@ def test_figures_of_a_run_are_drawn_at_the_chosen_lambda(tmp_path) -> None:
         return index % 2 == 0, 0.95 if cell.lambda_ not in (None, best) else 0.5
 
     grid = (("tpt", None), ("d-tpt", 1e4), ("d-tpt", 1e5), ("d-tpt", 1e6))
-    sets = [dataset(name, samples=6, methods=grid) for name in ("pets", "cars", "cows")]
+    sizes = {"pets": 300, "cars": 240, "cows": 60}
+    sets = [dataset(name, samples=n, methods=grid) for name, n in sizes.items()]
     with load_runs([write_run(tmp_path, sets, says)]) as loaded:
         (condition,) = with_derived_rows(loaded).conditions
     figures = {figure.key: figure for figure in dataset_figures(condition, prefix="")}
+    assert list(figures) == ["pets-reliability", "cars-reliability"]  # cows are too few
     assert "D-TPT (λ = 10⁶)" in figures["pets-reliability"].alternative
-    assert "10⁴" not in figures["pets-risk"].alternative
-    topics = [figure.topic for key, figure in figures.items() if key.endswith("risk")]
-    assert topics == ["", "cars", "cows"]
+    assert "10⁴" not in figures["pets-reliability"].alternative
     few = Resampling(resamples=20)
-    (overview,) = pareto_overview(mean_facts(condition, "fine-grained", resampling=few), prefix="")
-    assert overview.alternative.count("D-TPT") == 3  # the chosen λ is one of them
     (facts,) = compare_conditions([condition], few)[0]
-    pooled = pooled_reliability(condition, facts, key="k")
-    assert len(pooled.parts) == len(facts.shown) == 3
+    drawn = {f.key: f for f in family_figures(condition, facts, key="k")}
+    assert list(drawn) == ["k-reliability", "k-risk", "k-pareto"]  # no zero-shot, no confidence
+    assert drawn["k-pareto"].alternative.count("D-TPT") == 3  # the chosen λ is one of them
+    assert len(drawn["k-reliability"].parts) == len(facts.shown) == 3
+    lead = lead_reliability(condition, [facts], key="lead")
+    assert len(lead.parts) == 3
+    assert "600 images" in lead.caption
 
 
 def test_svg_is_the_same_every_time_and_well_formed() -> None:

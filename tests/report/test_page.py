@@ -196,6 +196,54 @@ def test_tables_sort_by_their_headings(written: WrittenReport, tmp_path: Path) -
 
 
 @needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_short_and_nothing_is_cut(written: WrittenReport, scheme: str) -> None:
+    """With details closed: at most six screens, no text beyond the edge, each part opens."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for width, height, most in ((1280, 800, 6), (390, 844, 9)):
+            page = browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme=scheme
+            )
+            page.goto(written.page.as_uri())
+            root = "document.documentElement"
+            assert page.evaluate(f"{root}.scrollHeight") <= most * height
+            assert page.evaluate(f"{root}.scrollWidth") == width
+            first = page.evaluate(
+                "document.querySelector('.caveat').getBoundingClientRect().bottom"
+            )
+            assert width < 1280 or first < height
+            assert page.evaluate("document.querySelectorAll('details[open]').length") == 0
+            page.goto(f"{written.page.as_uri()}#fine-grained")
+            assert page.evaluate("document.querySelectorAll('details[open]').length") == 1
+            assert page.evaluate(f"{root}.scrollWidth") == width
+            page.close()
+        browser.close()
+
+
+def test_each_table_and_figure_is_on_the_page_once(written: WrittenReport) -> None:
+    text = written.page.read_text("utf-8")
+    keys = [x.key for x in (*written.report.tables, *written.report.all_figures)]
+    assert [key for key in keys if text.count(f'id="{key}"') != 1] == []
+
+
+def test_bars_are_the_differences_of_the_facts(written: WrittenReport) -> None:
+    table, facts = written.report.bars, written.report.families[0]
+    assert table.base == "Zero-shot"
+    tpt, column = facts.variants[1], table.columns[0]
+    difference = facts.difference(tpt, facts.variants[0], metric="accuracy")
+    bar = column.bars[1]
+    scale = (bar.high - bar.low) / (difference.high - difference.low)
+    assert bar.middle - column.zero == pytest.approx(scale * difference.estimate)
+    assert bar.text == f"{100 * facts.values['tpt']['accuracy'].value:.1f}"
+    assert column.bars[0].low is None  # the base itself
+    ends = [end for c in table.columns for b in c.bars[1:] if b for end in (b.low, b.high)]
+    assert min(ends) >= 0
+    assert max(ends) <= 100
+
+
+@needs_chromium
 @pytest.mark.parametrize("size", ["1200,1600", "390,1600"])
 def test_screenshots_show_more_than_blank_paper(written, tmp_path: Path, size: str) -> None:
     target = tmp_path / "page.png"

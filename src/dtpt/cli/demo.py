@@ -122,6 +122,7 @@ def _write(options: DemoOptions, *, record: "Record | None") -> "WrittenReport":
         record=None if options.full else record,
         note=NOT_CLIP if options.model == EMBEDDED else "",
         title=f"{options.model} on emoji, in colour and as line art",
+        example=(image.name, image.samples[0].id),
     )
 
 

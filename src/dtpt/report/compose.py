@@ -12,6 +12,7 @@ from dtpt.analysis import Analysis, load_analysis
 from dtpt.data import family_title
 from dtpt.errors import ReportError, flag, os_error
 from dtpt.files import printable, write_atomically
+from dtpt.report.bars import BarTable, bar_table
 from dtpt.report.coverage import CoverageReport, coverage_report
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import (
@@ -24,14 +25,11 @@ from dtpt.report.facts import (
 )
 from dtpt.report.figures import CaptionedFigure
 from dtpt.report.figures.geometry import analysis_figures
-from dtpt.report.figures.reliability import (
-    dataset_figures,
-    pareto_overview,
-    pooled_reliability,
-)
+from dtpt.report.figures.reliability import dataset_figures, family_figures, lead_reliability
+from dtpt.report.lead import Lead, lead_of
 from dtpt.report.load import Condition, LeaveOneOut, Loaded, load_runs
-from dtpt.report.mistakes import Mistake, mistakes_title, worst_mistakes
-from dtpt.report.record import Record
+from dtpt.report.mistakes import Mistake, example_table, mistakes_title, worst_mistakes
+from dtpt.report.record import Record, demo_variants
 from dtpt.report.tables import (
     difference_tables,
     headline_table,
@@ -40,7 +38,7 @@ from dtpt.report.tables import (
     prompt_table,
     set_table,
 )
-from dtpt.report.words import Paragraph, verdict_paragraphs
+from dtpt.report.words import Paragraph, caption, verdict_paragraphs
 from dtpt.runs.results import safe_name
 from dtpt.tables import Table, csv_text, latex, markdown, records
 
@@ -54,14 +52,17 @@ class ConditionReport:
 
     condition: Condition
     families: tuple[FamilyFacts, ...]  # those with several methods on the same images
+    lead: Lead
     paragraphs: tuple[Paragraph, ...]  # the verdicts, by family
-    reliability: Figures  # of all images of each family
+    picture: Figures  # that of the first screen, if there is one
+    bars: BarTable | None
     headline: Tables  # of each family: the mean over its data sets
     differences: Tables
     pooled: Tables  # the same over all images
     means: Tables
     sets: tuple[tuple[str, Tables], ...]  # (family, one table per metric)
-    figures: Figures
+    figures: Figures  # of each family
+    set_figures: Figures
     coverage: CoverageReport
     mistakes: tuple[Mistake, ...]
     mistakes_of: str
@@ -79,11 +80,33 @@ class Report:
     analysis_figures: Figures
     commands: tuple[str, ...]
     note: str = ""  # about the verdict
-    record: Record | None = None  # a run shown beneath this one
+    record: Record | None = None  # the run of all images, shown first
+    example: Table | None = None  # every method on the image of `extra`
 
     @property
     def date(self) -> str:
         return datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+
+    @property
+    def lead(self) -> Lead:
+        """What the first screen says: of the record, else of the first condition."""
+        if self.record is not None:
+            return lead_of(self.record.families, model=self.record.model)
+        return self.parts[0].lead
+
+    @property
+    def bars(self) -> BarTable | None:
+        if self.record is not None:
+            return bar_table(self.record.families, variants=demo_variants(self.record.families))
+        return self.parts[0].bars
+
+    @property
+    def caveat(self) -> str:
+        """The one sentence of doubt on the first screen."""
+        if self.note:
+            return self.note
+        seeds = min(len(part.condition.seeds) for part in self.parts)
+        return caption("lead", "one-seed" if seeds == 1 else "classes")
 
     @property
     def families(self) -> tuple[FamilyFacts, ...]:
@@ -95,7 +118,11 @@ class Report:
 
     @property
     def figures(self) -> Figures:
-        return (*self.extra, *(figure for part in self.parts for figure in part.figures))
+        return tuple(figure for part in self.parts for figure in part.figures)
+
+    @property
+    def set_figures(self) -> Figures:
+        return tuple(figure for part in self.parts for figure in part.set_figures)
 
     @property
     def coverage_figures(self) -> Figures:
@@ -103,8 +130,9 @@ class Report:
 
     @property
     def all_figures(self) -> Figures:
-        first = [figure for part in self.parts for figure in part.reliability]
-        return (*first, *self.figures, *self.coverage_figures, *self.analysis_figures)
+        first = [figure for part in self.parts for figure in part.picture]
+        own = (*self.extra, *self.figures, *self.set_figures)
+        return (*first, *own, *self.coverage_figures, *self.analysis_figures)
 
     @property
     def tables(self) -> Tables:
@@ -156,6 +184,7 @@ def write_report(
     title: str = "",
     note: str = "",
     record: Record | None = None,
+    example: tuple[str, str] | None = None,
 ) -> WrittenReport:
     """Make the report of some runs: page, card, tables and figures in one folder.
 
@@ -170,7 +199,8 @@ def write_report(
         data_root: of the images of mistakes; `$DTPT_DATA` when not given.
         title: headline; made from models and sets when empty.
         note: about the verdict.
-        record: a run shown beneath this one.
+        record: a run of all images of which this is a sample; the first screen shows it.
+        example: data set and sample of which every method's answer is shown, beneath `extra`.
 
     Raises:
         ReportError: runs that cannot be combined, nothing to report, or an unwritable file.
@@ -195,6 +225,7 @@ def write_report(
         commands=(*dict.fromkeys(source.command for source in loaded.sources), again),
         note=note,
         record=record,
+        example=example_table(loaded.conditions[0], *example) if example else None,
     )
     paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
     return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
@@ -269,16 +300,17 @@ def _part(
     condition = means[0].condition
     keys = {f"{prefix}family-{n}": facts for n, facts in enumerate(families, start=1)}
     tables = tuple(mean_table(family, key=f"{prefix}{family.family}") for family in means)
-    figures = [figure for family in means for figure in pareto_overview(family, prefix=prefix)]
-    figures += dataset_figures(condition, prefix=prefix)
     coverage = coverage_report(condition, prefix=prefix)
-    pooled = (pooled_reliability(condition, f, key=f"{k}-reliability") for k, f in keys.items())
+    picture = lead_reliability(condition, families, key=f"{prefix}lead")
+    drawn = [figure for k, f in keys.items() for figure in family_figures(condition, f, key=k)]
     titled = partial(_titled, title=f" ({condition.title})" if prefix else "")
     return ConditionReport(
         condition=condition,
         families=tuple(families),
+        lead=lead_of(families, model=condition.model),
         paragraphs=verdict_paragraphs(condition, families),
-        reliability=titled(pooled),
+        picture=titled([picture] if picture else []),
+        bars=bar_table(families),
         headline=tuple(headline_table(facts, key=key) for key, facts in keys.items()),
         pooled=tuple(pooled_table(f, key=f"{key}-pooled") for key, f in keys.items() if f.pooled),
         differences=tuple(t for key, f in keys.items() for t in difference_tables(f, prefix=key)),
@@ -291,7 +323,8 @@ def _part(
             for family in means
             if len(family.sets) > 1
         ),
-        figures=titled(figures),
+        figures=titled(drawn),
+        set_figures=titled(dataset_figures(condition, prefix=prefix)),
         coverage=replace(coverage, figures=titled(coverage.figures)),
         mistakes=worst_mistakes(condition, data_root=data_root),
         mistakes_of=mistakes_title(condition),

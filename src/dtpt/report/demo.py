@@ -11,7 +11,7 @@ from dtpt.metrics import METRICS
 from dtpt.metrics.comparison import corrected_level
 from dtpt.report.facts import FamilyFacts, Number
 from dtpt.report.load import Variant
-from dtpt.report.record import METHODS
+from dtpt.report.record import METHODS, demo_variants
 from dtpt.report.words import caption
 from dtpt.tables import MINUS, Cell, Column, Row, Table
 
@@ -59,10 +59,8 @@ def _title(name: str) -> str:
 
 def _number(facts: FamilyFacts, name: str, metric: str) -> Number | None:
     """Return a number of a method; with the λ in its name, else the family's own."""
-    parsed = parse_label(name)
-    for variant in facts.variants:
-        is_same = parsed.lambda_ in (None, variant.lambda_) and not variant.derived
-        if variant.method == parsed.name and is_same:
+    for variant in demo_variants([facts]):
+        if Variant(variant.method, parse_label(name).lambda_).title == _title(name):
             numbers = facts.values[variant.label]
             return Number(numbers["ece"].floor) if metric == "floor" else numbers[metric]
     return None

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from dtpt.methods import PAPER_METHODS
 from dtpt.metrics import Comparison
+from dtpt.report.bars import difference_text
 from dtpt.report.derived import TPT
 from dtpt.report.facts import FamilyFacts
 from dtpt.report.load import Variant
-from dtpt.report.words import AVERAGED, ZERO_SHOT, Effect, Verdict, caption, listed, signed_points
+from dtpt.report.words import AVERAGED, ZERO_SHOT, Effect, Verdict, caption, listed
 
 D_TPT = Variant("d-tpt", 1e5)  # with the λ of the paper
 WORDS = {
@@ -101,7 +102,7 @@ def _sentence(subject: str, effects: Sequence[Effect], *, metric: str = "absolut
     changes: dict[str, list[str]] = {"raises": [], "lowers": [], "": []}
     for key in ("accuracy", metric):
         found = _differences(effects, key)
-        numbers = listed([signed_points(c) for c in found])
+        numbers = listed([difference_text(c) for c in found])
         changes[_direction(found)] += [f"{WORDS[key]} ({numbers})"] if found else []
     same = changes.pop("")
     parts = [f"{verb} {listed(few)}" for verb, few in changes.items() if few]

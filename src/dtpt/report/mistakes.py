@@ -1,4 +1,4 @@
-"""The most confident mistakes, with their images where the data can still be opened."""
+"""Single images: what each method does to one, and the most confident mistakes."""
 
 import base64
 import io
@@ -13,6 +13,7 @@ from dtpt.errors import DtptError
 from dtpt.methods import method_title
 from dtpt.report.derived import chosen_variant
 from dtpt.report.load import Condition, Variant
+from dtpt.tables import Table, text_table
 
 SIDE = 264  # pixels of the longer side: twice the size on the page, for sharp screens
 SHOWN = 12
@@ -64,6 +65,20 @@ def worst_mistakes(condition: Condition, *, data_root: Path | None = None) -> tu
         for name in {mistake.dataset for mistake in worst_first}
     }
     return tuple(replace(m, image=_image(samples[m.dataset].get(m.sample))) for m in worst_first)
+
+
+def example_table(condition: Condition, dataset: str, sample: str) -> Table | None:
+    """Return what each method answers on one image; None where no method has a row of it."""
+    seed, rows, truth = condition.seeds[0], [], ""
+    classes = {n: names for source in condition.sources for n, names in source.classes.items()}
+    for variant in condition.stored_variants([dataset]):
+        cell = condition.cells.get((dataset, variant, seed))
+        for row in cell.records[cell.records["sample"] == sample] if cell is not None else ():
+            truth = classes[dataset][row["label"]]
+            numbers = (f"{100 * row[name]:.1f}" for name in ("confidence", "p_label"))
+            rows.append((variant.title, classes[dataset][row["prediction"]], *numbers))
+    heads = ("Method", "Prediction", "Confidence (%)", f"Probability of “{truth}” (%)")
+    return text_table("", heads, rows=rows) if rows else None
 
 
 def _mistake(dataset: str, row: np.void, classes: Sequence[str]) -> Mistake:

@@ -8,7 +8,7 @@ package brings one, `demo.json`; it is made by
 or, from a run that exists, with `--from RUN` in addition.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,18 +18,18 @@ from pydantic import BaseModel, ConfigDict
 from dtpt.data.openmoji import COLOUR, LINE, benchmark_names
 from dtpt.errors import ReportError, os_error
 from dtpt.files import write_atomically
-from dtpt.methods import resolve_method
+from dtpt.methods import parse_label, resolve_method
 from dtpt.metrics import METRICS
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
-from dtpt.report.load import LeaveOneOut, load_runs
+from dtpt.report.load import LeaveOneOut, Variant, load_runs
 from dtpt.report.tables import headline_table
 from dtpt.report.words import Paragraph, family_paragraph
 from dtpt.runs.results import Results, results_of
 from dtpt.tables import Table
 
 PACKAGED = "demo.json"
-QUICK_IMAGES = 40  # of each group in each style: two minutes on two cores
+QUICK_IMAGES = 60  # of each group in each style: two minutes on two cores
 # The paper's five methods, D-TPT with its authors' λ, and the mean over views.
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@100000", "mean-views")
 # Further λ of D-TPT and fractions of views: all sets but one select the one that is shown for it.
@@ -204,6 +204,16 @@ def demo_plan(*, full: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return data sets and methods of the demo; the full one has the grid that is selected from."""
     sets = (*benchmark_names(COLOUR), *benchmark_names(LINE))
     return sets, (*METHODS, *GRID) if full else METHODS
+
+
+def demo_variants(families: Sequence[FamilyFacts]) -> tuple[Variant, ...]:
+    """Return the variants of the demo's methods in the first family."""
+    found = []
+    for name in METHODS:
+        parsed = parse_label(name)
+        stored = (v for v in families[0].variants if v.method == parsed.name and not v.derived)
+        found += [v for v in stored if parsed.lambda_ in (None, v.lambda_)]
+    return tuple(found)
 
 
 def demo_methods() -> set[str]:

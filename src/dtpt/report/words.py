@@ -236,12 +236,6 @@ def _interval(difference: Comparison) -> str:
     return f"[{low:z.1f}, {high:z.1f}]".replace("-", MINUS)
 
 
-def signed_points(one: Comparison) -> str:
-    """Write a difference with its sign and interval in points: `−0.6 [−1.3, 0.1]`."""
-    ends = f"[{100 * one.low:z.1f}, {100 * one.high:z.1f}]"
-    return f"{100 * one.estimate:+z.1f} {ends}".replace("-", MINUS)
-
-
 def _span(ends: tuple[float, float]) -> str:
     least, most = f"{100 * ends[0]:z.1f}", _points(ends[1])
     return most if most.startswith(f"{least} ") else f"{least} to {most}"

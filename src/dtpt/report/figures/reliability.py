@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dtpt.analysis.scores import efficient
-from dtpt.data import family_title
-from dtpt.methods import lambda_text, method_title
+from dtpt.methods import PAPER_METHODS, lambda_text, method_title
 from dtpt.metrics import (
     CalibratedBand,
     Predictions,
@@ -23,14 +22,16 @@ from dtpt.metrics import (
     reliability_bins,
     risk_coverage_curve,
 )
+from dtpt.report.bars import same_method
 from dtpt.report.derived import shown_variants
-from dtpt.report.facts import MEAN, FamilyFacts, MeanFacts, family_methods
+from dtpt.report.facts import FamilyFacts, Number, family_methods
 from dtpt.report.figures import CaptionedFigure, captioned
 from dtpt.report.figures.style import (
     BAR,
     BLUE,
     GREY,
     INK,
+    LEGEND,
     ORANGE,
     LookKey,
     Style,
@@ -40,14 +41,18 @@ from dtpt.report.figures.style import (
     new_figure,
     tidy,
 )
-from dtpt.report.load import CellRows, Condition, Variant, set_title
+from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.words import caption
 from dtpt.runs.results import safe_name
 
 MOST_POOLED_PANELS = 8
 MOST_PANELS = 6  # diagrams of one data set side by side
+LEADING = 4  # of the first screen
+LEAST_IMAGES = 100  # of a data set; with fewer, bins are noise
+UNTUNED = Variant("zero-shot")
 CURVE_POINTS = 200  # drawn per curve; more cannot be seen and only make files large
 MARKS = 250  # drawn per panel, evenly spaced in the input; the caption gives the number of all
+LEGEND_ROOM = 0.3  # inches below the axes
 HALVES = ([0, 0.5, 1], ["0", "0.5", "1"])  # ticks
 
 AxesPair = tuple[Axes, Axes]
@@ -56,8 +61,7 @@ Panel = tuple[str, ReliabilityBins, CalibratedBand | None]
 """Heading, bins, and where the accuracy of a perfectly calibrated model would lie."""
 Shift = tuple[str, FloatArray, FloatArray, npt.NDArray[np.bool_]]
 """Heading, confidence before and after tuning, whether the prediction after is right."""
-Cells = Mapping[Variant, CellRows]
-TradeOff = tuple[LookKey, float, float]
+TradeOff = tuple[LookKey, Number, Number]
 """Method and λ, accuracy, ECE."""
 
 
@@ -77,15 +81,15 @@ def reliability_diagram(
     """
     figure, (pair,) = reliability_row([(title, bins, band)], size=(3.9, 5.0))
     pair[1].set_ylabel(f"fraction of {int(bins.count.sum()):,}")
-    add_legend(pair[1])
     return figure, pair
 
 
 def reliability_row(
-    panels: Sequence[Panel], *, size: tuple[float, float] = (2.05, 3.6)
+    panels: Sequence[Panel], *, size: tuple[float, float] = (2.05, 3.6), legend: bool = True
 ) -> tuple[Figure, list[AxesPair]]:
     """Draw the diagrams of several methods side by side on common axes, each under its heading."""
-    figure = new_figure(max(size[0] * len(panels) + 0.3, 2.6), size[1])
+    room = LEGEND_ROOM if legend else -0.08
+    figure = new_figure(max(size[0] * len(panels) + 0.3, 2.6), size[1] + room, bottom=0.52 + room)
     grid = figure.subplots(
         2,
         len(panels),
@@ -106,7 +110,10 @@ def reliability_row(
         tidy(lower)
     pairs[0][0].set_ylabel("accuracy")
     pairs[0][1].set_ylabel("fraction")
-    add_legend(pairs[0][0], loc="upper left")
+    if legend:  # below all bars
+        handles, labels = pairs[0][0].get_legend_handles_labels()
+        columns = len(handles) if len(panels) > 1 else 2
+        figure.legend(handles, labels, loc="lower center", ncols=columns, **LEGEND)
     return figure, pairs
 
 
@@ -193,26 +200,26 @@ def risk_coverage_figure(
 
 
 def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figure, Axes]:
-    """Draw accuracy (x, %) against ECE (y, %); lower right is better.
+    """Draw accuracy (x, %) against ECE (y, %) with their intervals; lower right is better.
 
     The points of a method are joined in the order of λ and grow with it. A point that no other
     beats in both is filled and ringed, the others are hollow.
     """
     figure = new_figure(4.8, 3.7)
     axes = figure.subplots()
-    keys, accuracies, eces = zip(*points, strict=True)
-    is_best = dict(zip(keys, efficient(accuracies, eces), strict=True))
-    for (method, _), look in looks_for((method, None) for method, _ in keys).items():
+    values = {key: (number.value or 0.0, error.value or 0.0) for key, number, error in points}
+    is_best = dict(zip(values, efficient(*zip(*values.values(), strict=True)), strict=True))
+    for (method, _), look in looks_for((method, None) for method, _ in values).items():
         curve = sorted((p for p in points if p[0][0] == method), key=lambda p: p[0][1] or 0.0)
-        x, y = [100 * p[1] for p in curve], [100 * p[2] for p in curve]
+        x, y = ([100 * values[key][axis] for key, _, _ in curve] for axis in (0, 1))
         axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=1.1)
-        for index, (key, _, _) in enumerate(curve):
+        for index, (key, accuracy, error) in enumerate(curve):
+            _draw_intervals(axes, accuracy, error, colour=look.colour)
             fill, rim = (look.colour, INK) if is_best[key] else ("none", look.colour)
             mark: Style = look.marks | {"markerfacecolor": fill, "markeredgecolor": rim}
             mark["markersize"] = 5 + 5 * index / max(len(curve) - 1, 1)
             axes.plot(x[index], y[index], **mark, label="" if index else method_title(method))
-            is_end = len(curve) > 1 and index in (0, len(curve) - 1)
-            if is_end and key[1] is not None:
+            if len(curve) > 1 and index in (0, len(curve) - 1) and key[1] is not None:
                 style: Style = {"xytext": (5, 5), "fontsize": 7, "color": INK}
                 style["textcoords"] = "offset points"
                 axes.annotate(f"λ={lambda_text(key[1])}", (x[index], y[index]), **style)
@@ -222,80 +229,119 @@ def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figur
     return figure, axes
 
 
-def pareto_overview(means: MeanFacts, *, prefix: str) -> Iterator[CaptionedFigure]:
-    """Yield accuracy against ECE of all methods of a family; nothing for fewer than two."""
-    points, words = [], []
-    for variant in means.variants:
-        accuracy, error = (means.numbers[variant, m, MEAN].value for m in ("accuracy", "ece"))
-        # a chosen λ lies among the others
-        if variant.derived != "chosen" and accuracy is not None and error is not None:
-            points.append((variant.look, accuracy, error))
-            words.append(
-                f"{variant.title}: accuracy {100 * accuracy:.1f} %, ECE {100 * error:.1f} %"
-            )
-    if len(points) > 1:
-        family = family_title(means.family).lower()
-        yield captioned(
-            "pareto",
-            pareto_figure(points, title=caption("pareto", "title", family=family))[0],
-            key=f"{prefix}pareto-{means.family}",
-            words=words,
-            family=family,
-            size=means.condition.size_text(means.sets),
-        )
+def _draw_intervals(axes: Axes, accuracy: Number, error: Number, *, colour: str) -> None:
+    """Draw a faint cross through a point; nothing for a value without an interval."""
+    style: Style = {"color": colour, "linewidth": 0.7, "alpha": 0.45}
+    if accuracy.low is not None and accuracy.high is not None:
+        axes.hlines(100 * (error.value or 0), 100 * accuracy.low, 100 * accuracy.high, **style)
+    if error.low is not None and error.high is not None:
+        axes.vlines(100 * (accuracy.value or 0), 100 * error.low, 100 * error.high, **style)
+
+
+def lead_reliability(
+    condition: Condition, families: Sequence[FamilyFacts], *, key: str
+) -> CaptionedFigure | None:
+    """Return four methods on all images of all families: the picture of the first screen."""
+    methods = {facts.family: family_methods(condition, facts.family) for facts in families}
+    shown = {}
+    for variant in _leading(families):
+        own = {facts.family: same_method(facts, variant) for facts in families}
+        if all(own.values()):
+            pairs = ((methods[family], v) for family, v in own.items() if v)
+            pooled = pool({name: p for known, v in pairs for name, p in known[v].items()})
+            shown[_short(variant.title)] = pooled.seeds[0]
+    if not shown:
+        return None
+    images = sum(facts.images for facts in families)
+    size = f"{images:,} images" + ", first seed" * (families[0].seeds > 1)
+    return _reliability(shown, key=key, kind="lead-reliability", panel=(2.3, 1.95), size=size)
+
+
+def _leading(families: Sequence[FamilyFacts]) -> tuple[Variant, ...]:
+    """Choose up to four: untuned, TPT, the last regulariser of the paper, the mean of views."""
+    shown = families[0].shown if families else ()
+    own = [v for v in shown if v.method in PAPER_METHODS and v.method not in ("zero-shot", "tpt")]
+    first = [v for v in shown if v.method in ("zero-shot", "tpt") and not v.derived]
+    views = [v for v in shown if v.is_mean_of_views and v.method != "zero-shot"]
+    chosen = [*first, *own[-1:], *views[:1]]
+    others = [v for v in shown if v not in chosen]
+    return tuple([*chosen, *others][:LEADING])
 
 
 def pooled_reliability(
     condition: Condition, facts: FamilyFacts, *, key: str, variants: Sequence[Variant] = ()
 ) -> CaptionedFigure:
-    """Return the reliability of methods on all images of a family.
+    """Return the reliability of methods on all images of a family: of `variants`, else of each."""
+    return _reliability(
+        {_short(v.title): p for v, p in _pooled(condition, facts, variants).items()},
+        key=key,
+        **_where(facts),
+    )
 
-    Each method is shown once, at most eight, unless `variants` are given.
-    """
+
+def family_figures(
+    condition: Condition, facts: FamilyFacts, *, key: str
+) -> Iterator[CaptionedFigure]:
+    """Yield reliability, risk, confidence and the trade-off on all images of a family."""
+    where, methods = _where(facts), _pooled(condition, facts)
+    yield pooled_reliability(condition, facts, key=f"{key}-reliability")
+    yield _risk(methods, key=f"{key}-risk", **where)
+    untuned = methods.pop(UNTUNED, None)
+    if untuned is not None and methods:
+        yield _confidence(methods, untuned, key=f"{key}-confidence", **where)
+    # a chosen λ lies among the others
+    values = {v: facts.values[v.label] for v in facts.variants if v.derived != "chosen"}
+    points = [(v.look, n["accuracy"], n["ece"]) for v, n in values.items()]
+    words = [f"{v.title}: ECE {100 * (n['ece'].value or 0):.1f} %" for v, n in values.items()]
+    figure, _ = pareto_figure(points, title=caption("pareto", "title", **where))
+    yield captioned("pareto", figure, key=f"{key}-pareto", words=words, **where)
+
+
+def _pooled(
+    condition: Condition, facts: FamilyFacts, variants: Sequence[Variant] = ()
+) -> dict[Variant, Predictions]:
     methods = family_methods(condition, facts.family)
     chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
-    return _reliability(
-        {_short(variant.title): pool(methods[variant]).seeds[0] for variant in chosen},
-        key=key,
-        where=facts.title.lower(),
-        size=facts.size + (", first seed" if facts.seeds > 1 else ""),
-    )
+    return {variant: pool(methods[variant]).seeds[0] for variant in chosen}
+
+
+def _where(facts: FamilyFacts) -> dict[str, Any]:
+    size = facts.size + (", first seed" if facts.seeds > 1 else "")
+    return {"where": facts.title.lower(), "size": size}
 
 
 def _short(title: str) -> str:
     """Leave out how λ or temperature were chosen."""
-    return title.partition(" (λ leave")[0].partition(" (leave")[0]
+    return title.partition(" (λ leave")[0].partition(" (leave")[0].partition(" (fraction")[0]
 
 
 def dataset_figures(condition: Condition, *, prefix: str) -> Iterator[CaptionedFigure]:
-    """Yield reliability, risk and confidence of every data set; all but a family's first folded."""
-    first = {condition.sets_of(family)[0] for family in condition.families}
+    """Yield the reliability of every data set that has images enough to show it."""
     for name in condition.datasets:
         variants = shown_variants(condition, name)[:MOST_PANELS]
-        if not variants:
-            continue
-        title, key = set_title(name), prefix + safe_name(name)
-        size = f"{condition.size_text([name])}, seed {condition.seeds[0]}"
-        facts = {"where": title, "size": size, "topic": "" if name in first else title}
         cells = {v: condition.cells[name, v, condition.seeds[0]] for v in variants}
+        if not cells or min(cell.effective for cell in cells.values()) < LEAST_IMAGES:
+            continue
         several = len(condition.stored_variants([name])) > len(cells)
-        choice = caption("reliability", "choice") if several else ""
-        predictions = {variant.title: cell.predictions for variant, cell in cells.items()}
-        yield _reliability(predictions, key=f"{key}-reliability", choice=choice, **facts)
-        yield _risk(cells, key=f"{key}-risk", **facts)
-        tuned = {v: c for v, c in cells.items() if v.method != "zero-shot" and _has_untuned(c)}
-        if tuned:
-            yield _confidence(tuned, key=f"{key}-confidence", **facts)
-
-
-def _has_untuned(cell: CellRows) -> bool:
-    return bool((cell.column("zero_shot_confidence") >= 0).all())
+        yield _reliability(
+            {variant.title: cell.predictions for variant, cell in cells.items()},
+            key=f"{prefix}{safe_name(name)}-reliability",
+            choice=caption("reliability", "choice") if several else "",
+            where=set_title(name),
+            size=f"{condition.size_text([name])}, seed {condition.seeds[0]}",
+            panel=None,
+        )
 
 
 def _reliability(
-    methods: Mapping[str, Predictions], *, key: str, choice: str = "", topic: str = "", **facts: Any
+    methods: Mapping[str, Predictions],
+    *,
+    key: str,
+    kind: str = "reliability",
+    panel: tuple[float, float] | None = (2.6, 3.4),
+    **facts: Any,
 ) -> CaptionedFigure:
-    """Return the diagrams of methods by title; those that are not folded in panels too."""
+    """Return the diagrams of methods by title; with a size of panels, as panels too."""
     panels: list[Panel] = []
     words = []
     for title, p in methods.items():
@@ -305,42 +351,31 @@ def _reliability(
             f"{title}: accuracy {100 * p.correct.mean():.1f} %, mean confidence "
             f"{100 * p.confidence.mean():.1f} %, ECE {100 * ece(p.confidence, p.correct):.1f} %"
         )
-    return captioned(
-        "reliability",
-        reliability_row(panels)[0],
-        key=key,
-        words=words,
-        panels=[] if topic else [reliability_row([panel])[0] for panel in panels],
-        topic=topic,
-        choice=choice,
-        **facts,
-    )
+    parts = [reliability_row([one], size=panel, legend=False)[0] for one in panels] if panel else []
+    figure = reliability_row(panels)[0]
+    facts = {"choice": "", **facts}
+    return captioned(kind, figure, key=key, words=words, panels=parts, **facts)
 
 
-def _risk(cells: Cells, *, key: str, topic: str, **facts: Any) -> CaptionedFigure:
+def _risk(methods: Mapping[Variant, Predictions], *, key: str, **facts: Any) -> CaptionedFigure:
     curves = [
-        (v.look, v.title, risk_coverage_curve(c.column("confidence"), c.column("correct")))
-        for v, c in cells.items()
+        (v.look, v.title, risk_coverage_curve(p.confidence, p.correct)) for v, p in methods.items()
     ]
     words = [f"{title}: AURC {1000 * curve.aurc:.1f} ×10⁻³" for _, title, curve in curves]
     figure, _ = risk_coverage_figure(curves)
-    return captioned("risk", figure, key=key, words=words, topic=topic, **facts)
+    return captioned("risk", figure, key=key, words=words, **facts)
 
 
-def _confidence(cells: Cells, *, key: str, topic: str, **facts: Any) -> CaptionedFigure:
-    shifts, words = [], []
-    for variant, cell in cells.items():
-        before, after = cell.column("zero_shot_confidence"), cell.column("confidence")
-        shifts.append((variant.title, before, after, cell.column("correct")))
-        change = f"{100 * before.mean():.1f} % before, {100 * after.mean():.1f} % after"
+def _confidence(
+    methods: Mapping[Variant, Predictions], untuned: Predictions, *, key: str, **facts: Any
+) -> CaptionedFigure:
+    shifts, words, before = [], [], untuned.confidence
+    for variant, p in methods.items():
+        shifts.append((_short(variant.title), before, p.confidence, p.correct))
+        change = f"{100 * before.mean():.1f} % before, {100 * p.confidence.mean():.1f} % after"
         words.append(f"{variant.title}: mean confidence {change}")
+    figure, _ = confidence_shift(shifts)
+    parts = [confidence_shift([one])[0] for one in shifts]
     return captioned(
-        "confidence",
-        confidence_shift(shifts)[0],
-        key=key,
-        words=words,
-        panels=[] if topic else [confidence_shift([panel])[0] for panel in shifts],
-        topic=topic,
-        marks=MARKS,
-        **facts,
+        "confidence", figure, key=key, words=words, panels=parts, marks=str(MARKS), **facts
     )

@@ -1,5 +1,6 @@
 "use strict";
-// Tables sort by a click (or Enter) on a heading; without script the page reads the same.
+// Tables sort by a click (or Enter) on a heading, and a link to a folded part opens it; without
+// script the page reads the same.
 (function () {
   const value = (row, column) => {
     const cell = row.children[column];
@@ -36,5 +37,11 @@
       });
     });
   });
+  const open = () => {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+  };
+  window.addEventListener("hashchange", open);
+  open();
   document.documentElement.dataset.ready = "yes";
 })();
