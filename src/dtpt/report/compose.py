@@ -225,7 +225,9 @@ def write_report(
         commands=(*dict.fromkeys(source.command for source in loaded.sources), again),
         note=note,
         record=record,
-        example=example_table(loaded.conditions[0], *example) if example else None,
+        example=example_table(loaded.conditions[0], example[0], sample=example[1])
+        if example
+        else None,
     )
     paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
     return WrittenReport(folder / "index.html", folder / "card.md", paths, report)

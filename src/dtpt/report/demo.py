@@ -57,7 +57,7 @@ def _title(name: str) -> str:
     return Variant(parsed.name, parsed.lambda_).title
 
 
-def _number(facts: FamilyFacts, name: str, metric: str) -> Number | None:
+def _number(facts: FamilyFacts, name: str, *, metric: str) -> Number | None:
     """Return a number of a method; with the λ in its name, else the family's own."""
     for variant in demo_variants([facts]):
         if Variant(variant.method, parse_label(name).lambda_).title == _title(name):
@@ -70,7 +70,7 @@ def _means(families: Sequence[FamilyFacts], name: str) -> dict[str, float]:
     """Return the means over all data sets: those of families, by their numbers of sets."""
     found = {}
     for metric in SHOWN:
-        numbers = [_number(facts, name, metric) for facts in families]
+        numbers = [_number(facts, name, metric=metric) for facts in families]
         values = [n.value for n in numbers if n is not None and n.value is not None]
         if len(values) == len(families):
             weights = [len(facts.sets) for facts in families]
@@ -106,7 +106,9 @@ def agreement(recorded: Sequence[FamilyFacts], live: Sequence[FamilyFacts]) -> A
     for facts in (facts for facts in live if facts.family in known):
         for name in METHODS:
             for metric in COMPARED:
-                theirs, ours = (_number(f, name, metric) for f in (known[facts.family], facts))
+                theirs, ours = (
+                    _number(f, name, metric=metric) for f in (known[facts.family], facts)
+                )
                 if theirs and ours and (distance := _distance(ours, theirs)) is not None:
                     where = f"{_title(name)}, {facts.title.lower()}, {METRICS[metric].short}"
                     found.append((where, distance))

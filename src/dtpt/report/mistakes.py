@@ -67,7 +67,7 @@ def worst_mistakes(condition: Condition, *, data_root: Path | None = None) -> tu
     return tuple(replace(m, image=_image(samples[m.dataset].get(m.sample))) for m in worst_first)
 
 
-def example_table(condition: Condition, dataset: str, sample: str) -> Table | None:
+def example_table(condition: Condition, dataset: str, *, sample: str) -> Table | None:
     """Return what each method answers on one image; None where no method has a row of it."""
     seed, rows, truth = condition.seeds[0], [], ""
     classes = {n: names for source in condition.sources for n, names in source.classes.items()}

@@ -214,7 +214,7 @@ def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figur
         x, y = ([100 * values[key][axis] for key, _, _ in curve] for axis in (0, 1))
         axes.plot(x, y, color=look.colour, linestyle=look.dash, linewidth=1.1)
         for index, (key, accuracy, error) in enumerate(curve):
-            _draw_intervals(axes, accuracy, error, colour=look.colour)
+            _draw_intervals(axes, accuracy=accuracy, error=error, colour=look.colour)
             fill, rim = (look.colour, INK) if is_best[key] else ("none", look.colour)
             mark: Style = look.marks | {"markerfacecolor": fill, "markeredgecolor": rim}
             mark["markersize"] = 5 + 5 * index / max(len(curve) - 1, 1)
@@ -229,7 +229,7 @@ def pareto_figure(points: Sequence[TradeOff], *, title: str = "") -> tuple[Figur
     return figure, axes
 
 
-def _draw_intervals(axes: Axes, accuracy: Number, error: Number, *, colour: str) -> None:
+def _draw_intervals(axes: Axes, *, accuracy: Number, error: Number, colour: str) -> None:
     """Draw a faint cross through a point; nothing for a value without an interval."""
     style: Style = {"color": colour, "linewidth": 0.7, "alpha": 0.45}
     if accuracy.low is not None and accuracy.high is not None:
@@ -273,7 +273,7 @@ def pooled_reliability(
 ) -> CaptionedFigure:
     """Return the reliability of methods on all images of a family: of `variants`, else of each."""
     return _reliability(
-        {_short(v.title): p for v, p in _pooled(condition, facts, variants).items()},
+        {_short(v.title): p for v, p in _pooled(condition, facts, variants=variants).items()},
         key=key,
         **_where(facts),
     )
@@ -298,7 +298,7 @@ def family_figures(
 
 
 def _pooled(
-    condition: Condition, facts: FamilyFacts, variants: Sequence[Variant] = ()
+    condition: Condition, facts: FamilyFacts, *, variants: Sequence[Variant] = ()
 ) -> dict[Variant, Predictions]:
     methods = family_methods(condition, facts.family)
     chosen = tuple(variants) or facts.shown[:MOST_POOLED_PANELS]
