@@ -23,6 +23,8 @@ from dtpt.files import is_utf8, open_regular, printable
 if TYPE_CHECKING:
     from PIL import Image
 
+    from dtpt.data.pack import Pack
+
 
 @runtime_checkable
 class ImageRef(Protocol):
@@ -151,6 +153,7 @@ class Dataset:
     cluster_noun: str = "clusters"  # what a cluster of samples is, in the plural
     source: str = ""  # folder, file or package from which the set was read
     notes: tuple[str, ...] = ()  # sentences about everything that was left out or is unusual
+    pack: "Pack | None" = None  # of which the samples have features instead of images
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", printable(self.name))

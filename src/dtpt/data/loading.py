@@ -11,6 +11,7 @@ from dtpt.data.dataset import Dataset, Sample, prompt_name
 from dtpt.data.folder import load_folder
 from dtpt.data.hf import load_hub
 from dtpt.data.manifest import load_manifest
+from dtpt.data.pack import open_pack, pack_dataset
 from dtpt.data.wds import load_wds
 from dtpt.errors import DatasetError, UnknownName, short_repr
 from dtpt.files import printable
@@ -29,8 +30,9 @@ _SCHEMES: dict[str, Callable[[str, str], Dataset]] = {
     "manifest": lambda rest, name: load_manifest(layouts.user_path(rest), name=name),
     "wds": lambda rest, name: load_wds(rest, name=name),
     "hf": lambda rest, name: load_hub(rest, name=name),
+    "pack": lambda rest, name: pack_dataset(open_pack(layouts.user_path(rest)), name=name),
 }
-_OWN = "folder:PATH, manifest:FILE, wds:PATTERN or hf:NAME"
+_OWN = "folder:PATH, manifest:FILE, wds:PATTERN, hf:NAME or pack:PATH"
 _HINT = f"`dtpt datasets` lists all names; own images are {_OWN}."
 
 
@@ -46,7 +48,8 @@ def load_dataset(
     """Load a data set by name.
 
     Args:
-        name: One of `DATASETS`, or `folder:PATH`, `manifest:FILE`, `wds:PATTERN`, `hf:NAME`.
+        name: One of `DATASETS`, or `folder:PATH`, `manifest:FILE`, `wds:PATTERN`, `hf:NAME`,
+            `pack:PATH`.
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
         presentation: Emoji sets only: keep one of the six kinds of image.
         cluster_level: Folders only: the images below each folder that many levels below a class

@@ -1,4 +1,4 @@
-"""View features of images: from the cache, else rendered and encoded.
+"""View features of images: from a pack, from the cache, else rendered and encoded.
 
 The features of an image's views do not depend on what else is computed: its views run in fixed
 batches of their own, because a tower's numbers change in the last bits with the size of a batch.
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dtpt.clip.model import view_batches, views_per_batch
+from dtpt.data.pack import FeatureRef
 from dtpt.errors import ImageError, RunError
 from dtpt.files import digest
 from dtpt.prediction.cache import Array, FeatureCache
@@ -138,16 +139,19 @@ class FeatureSource:
         return self.next()[1]
 
     def _begin(self, request: _Request) -> None:
-        """Render an image unless its features are in the cache or it cannot be read."""
+        """Render an image unless its features are known or it cannot be read."""
         ticket, image = request.ticket, request.task.image
         self._announce(ticket)
+        values = None
         try:
             features = Features(stamp=image.stamp(), image_key=image.key())
+            if isinstance(image, FeatureRef):
+                values = image.features(request.task.recipe, request.task.seed)
         except ImageError as error:
             self._ready.append((ticket, Features(failure=str(error) or "unreadable")))
             return
-        cache, values = self._cache(request.task), None
-        if cache is not None:
+        cache = self._cache(request.task)
+        if cache is not None and values is None:
             values = cache.get(features.image_key, views=request.task.recipe.count)
         if values is None:
             self._renderer.submit(replace(request, features=features), request.task)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dtpt.data.dataset import Dataset, EncodedRef, FileRef, ImageRef, Sample
+from dtpt.data.pack import PackRef
 from dtpt.errors import ImageError, RunError
 from dtpt.executors.cluster import Quota, ResourceRequest, connected
 from dtpt.executors.pool import Announce, completed
@@ -27,6 +28,7 @@ from dtpt.runs.progress import Reporter
 from dtpt.runs.reading import open_run
 from dtpt.runs.spec import Cell
 from dtpt.runs.worker import ImageTask, RunWorker, Task, WorkerSpec, image_results
+from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:
     from dtpt.executors.ray import RayExecutor
@@ -71,9 +73,11 @@ class RunDeployment:
     def localise(self, task: Task, site: Lacking) -> Task:
         if task.dataset not in site:
             return task
+        recipe = self.worker.spec.datasets[task.dataset].recipe_for(task.methods)
+        carried = partial(with_bytes, recipe=recipe, seed=task.seed)
         if isinstance(task, ImageTask):
-            return replace(task, sample=with_bytes(task.sample))
-        return replace(task, samples=tuple(with_bytes(sample) for sample in task.samples))
+            return replace(task, sample=carried(task.sample))
+        return replace(task, samples=tuple(carried(sample) for sample in task.samples))
 
     def is_lost(self, task: Task, result: Any, *, site: Lacking) -> bool:
         """Send a data set's images with the tasks when a node cannot read one that is here."""
@@ -123,10 +127,15 @@ class BytesRef(EncodedRef):
         return self.file_stamp
 
 
-def with_bytes(sample: Sample) -> Sample:
-    """Return a sample that carries its encoded image; one that is not a file stays as it is."""
+def with_bytes(sample: Sample, *, recipe: ViewRecipe, seed: int) -> Sample:
+    """Return a sample that carries its encoded image, or its features if it is of a pack.
+
+    One that is neither in a file nor in a pack stays as it is.
+    """
     image, data = sample.image, None
     with suppress(ImageError, OSError):  # the node reports it
+        if isinstance(image, PackRef):
+            return replace(sample, image=image.carried(recipe, seed))
         if isinstance(image, FileRef):
             data = read_limited(image.path, MOST_IMAGE_BYTES)
         elif isinstance(image, EncodedRef):

@@ -20,6 +20,7 @@ from dtpt.files import AnyPath, as_path, digest, printable
 from dtpt.machine import describe_machine, free_memory, package_version, usable_cores
 from dtpt.methods import ResolvedMethod, expand_views, parse_label, resolve_method
 from dtpt.options import EvalOptions
+from dtpt.runs.packing import check_packs, pack_recipe, with_pack_defaults
 from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run, session_notes
@@ -56,13 +57,14 @@ class Prepared:
         """Estimate memory and time of evaluating some images."""
         entries = self.worker.datasets
         needed = (e.recipe_for(group) for e in entries for group in e.groups.values())
-        return describe_work(
+        work = describe_work(
             self.model,
             images=images,
             views=max(recipe.count for recipe in needed),
             classes=max(len(entry.classes) for entry in entries),
             is_shippable=self.is_shippable,
         )
+        return replace(work, is_rendered=any(dataset.pack is None for dataset in self.datasets))
 
     def resources(self, options: EvalOptions, *, images: int) -> Resources:
         """Choose workers, threads and view workers for what is left to do."""
@@ -338,10 +340,12 @@ def prepare(
     from dtpt.runs.worker import WorkerSpec
 
     full = list(datasets) if datasets is not None else _load_datasets(options)
+    options = with_pack_defaults(options, full)
     entries = tuple(_evaluated_set(dataset, options) for dataset in full)  # before weights load
     loaded = model or options.load()
     if not loaded.fingerprint:
         raise RunError("The model has no fingerprint, so its results could not be identified.")
+    check_packs(full, entries, model=loaded, seeds=options.seed)
     context = load_context(options.context) if options.context else None
     _check_text(loaded, entries)
     limited = tuple(d if options.limit is None else d.limited(options.limit) for d in full)
@@ -430,7 +434,9 @@ def _evaluated_set(dataset: "Dataset", options: EvalOptions) -> "EvaluatedSet":
         dataset.name,
         dataset.classes,
         expand_methods(options.method, options.lambda_, protocol=dataset.protocol),
-        ViewRecipe(count=options.views, augmix=dataset.augmix),
+        ViewRecipe(count=options.views, augmix=dataset.augmix)
+        if dataset.pack is None
+        else pack_recipe(dataset.pack, views=options.views),
     )
 
 
@@ -469,6 +475,7 @@ def _describe(
         limit=options.limit,
         methods=tuple(MethodSpec(name=m.name, lambda_=m.lambda_) for m in entry.methods),
         views=entry.recipe.model_dump(mode="json"),
+        pack=None if full.pack is None else full.pack.digest,
     )
 
 

@@ -56,6 +56,7 @@ class Work:
     worker_bytes: int  # memory of one worker
     image_seconds: float  # on one core, roughly
     is_shippable: bool = True  # other processes can load the model and open the images
+    is_rendered: bool = True  # views are made, not read from a pack
 
 
 def choose_resources(
@@ -81,7 +82,7 @@ def choose_resources(
         return Resources(1, chosen, 0)
     if view_workers != "auto":
         return Resources(copies, chosen, view_workers)
-    if copies > 1 or work.images < FEW_IMAGES:
+    if copies > 1 or work.images < FEW_IMAGES or not work.is_rendered:
         return Resources(copies, chosen, 0)
     return Resources(copies, chosen, min(max(machine.cores - chosen, 0), MOST_VIEW_WORKERS))
 

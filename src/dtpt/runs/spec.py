@@ -60,6 +60,7 @@ class DatasetSpec(_Frozen):
     limit: int | None = None
     methods: tuple[MethodSpec, ...]
     views: dict[str, JsonValue]
+    pack: str | None = None  # sha256 of the feature pack that holds it
 
     @property
     def is_partial(self) -> bool:
