@@ -143,6 +143,8 @@ def eval_command(
         **spec.tuning,
         "precision": spec.precision,
         "batch": spec.batch,
+        "order": spec.order.kind if spec.order else None,
+        "order_seeds": spec.order.seeds if spec.order else None,
         "limit": first.limit,
         "partial": _takes_parts(datasets, sessions),
         "presentation": first.presentation,

@@ -224,6 +224,17 @@ class EvalOptions(ModelOptions):
         Listed,
         Field(min_length=1, description="Seeds of the views, for example 0,1,2."),
     ] = (0,)
+    order: str = Field(
+        default="shuffled",
+        pattern=r"^(shuffled|by-class|dirichlet=\d{1,4}(\.\d{1,4})?|given)$",
+        description="Order of the images for methods that carry state: shuffled, by-class, "
+        "dirichlet=0.1 or given.",
+    )
+    order_seeds: Annotated[
+        tuple[Seed, ...],
+        Listed,
+        Field(min_length=1, description="Seeds of the order; every one is a stream of its own."),
+    ] = (0,)
     limit: int | None = Field(
         default=None,
         ge=1,
@@ -285,7 +296,7 @@ class EvalOptions(ModelOptions):
     )
     quiet: bool = Field(default=False, description="Show no progress.")
 
-    @field_validator("seed", "method", "lambda_", "dataset")
+    @field_validator("seed", "order_seeds", "method", "lambda_", "dataset")
     @classmethod
     def _without_repetition(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(value))

@@ -29,8 +29,8 @@ def says(cell, index):
 def test_cells_hold_all_rows_and_metrics_from_them(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", [dataset(samples=5, methods=ONE)], says, seeds=(0, 3))
     (condition,) = load_runs([run]).conditions
-    assert condition.seeds == (0, 3)
-    cell = condition.cells["pets", TPT, 3]
+    assert [str(seed) for seed in condition.seeds] == ["0", "3"]
+    cell = condition.cells["pets", TPT, (3, None)]
     assert cell.column("confidence").tolist() == pytest.approx([0.6, 0.65, 0.7, 0.75, 0.8])
     assert cell.column("correct").tolist() == [True, False, True, False, True]
     expected = CalibrationReport.of(cell.predictions)
@@ -49,11 +49,11 @@ def test_shards_of_one_run_are_joined_by_sample(tmp_path: Path) -> None:
             done=lambda cell, index, part=part: "ok" if index % 3 == part else "",
         )
     whole = write_run(tmp_path / "whole", [entry], says_bounded)
-    joined = load_runs([tmp_path / "shards"]).conditions[0].cells["pets", TPT, 0]
-    alone = load_runs([whole]).conditions[0].cells["pets", TPT, 0]
+    joined = load_runs([tmp_path / "shards"]).conditions[0].cells["pets", TPT, (0, None)]
+    alone = load_runs([whole]).conditions[0].cells["pets", TPT, (0, None)]
     assert joined.is_finished
     assert joined.column("confidence").tolist() == alone.column("confidence").tolist()
-    twice = load_runs([tmp_path / "shards", whole]).conditions[0].cells["pets", TPT, 0]
+    twice = load_runs([tmp_path / "shards", whole]).conditions[0].cells["pets", TPT, (0, None)]
     assert twice.effective == 30
 
 
@@ -156,8 +156,8 @@ def test_seeds_that_lack_a_cell_are_left_out_and_named(tmp_path: Path) -> None:
     more = write_run(tmp_path / "two", [dataset("pets", samples=6, methods=ONE)], says, seeds=(3,))
     with load_runs([run]) as loaded:
         (condition,) = loaded.conditions
-    assert condition.seeds == (0, 2)
-    assert condition.lacking == (("cars", Variant("tpt"), 1),)
+    assert [seed.seed for seed in condition.seeds] == [0, 2]
+    assert condition.lacking == (("cars", Variant("tpt"), (1, None)),)
     assert all(number.value is not None for number in accuracies(condition).values())
     assert len(condition.finished("pets", Variant("d-tpt", 1e5))) == 2
     (unfinished,) = [text for text in loaded.notes if "cars, tpt, seed 1" in text]
@@ -166,8 +166,8 @@ def test_seeds_that_lack_a_cell_are_left_out_and_named(tmp_path: Path) -> None:
     assert "seed 1 " in left_out
     with load_runs([run, more]) as loaded:  # under seed 3 only one method was planned
         (condition,) = loaded.conditions
-    assert condition.seeds == (0, 2)
-    assert {seed for _, _, seed in condition.lacking} == {1, 3}
+    assert [seed.seed for seed in condition.seeds] == [0, 2]
+    assert {repeat.seed for _, _, repeat in condition.lacking} == {1, 3}
     assert len(condition.lacking) == 1 + 9
 
 
@@ -194,7 +194,7 @@ def test_failed_images_are_counted_and_marked(tmp_path: Path) -> None:
     )
     loaded = load_runs([run])
     assert any("truncated file" in text for text in loaded.notes)
-    cell = loaded.conditions[0].cells["pets", TPT, 0]
+    cell = loaded.conditions[0].cells["pets", TPT, (0, None)]
     assert (cell.is_finished, cell.effective, cell.failed) == (True, 3, 1)
     number = accuracies(loaded.conditions[0])["tpt"]
     assert number.value == 1.0

@@ -79,4 +79,4 @@ def test_damaged_images_leave_the_metrics_of_the_good_ones(run_tiny, tmp_path):
     alone = run_tiny(dataset_object=subset, output=tmp_path / "good", cache=False)
     for mixed, clean in zip(score_methods(run), score_methods(alone), strict=True):
         assert mixed.mean == clean.mean
-        assert (mixed.seeds[0].effective, mixed.seeds[0].failed) == (24, 6)
+        assert (mixed.seeds[0, None].effective, mixed.seeds[0, None].failed) == (24, 6)

@@ -110,8 +110,10 @@ EDITS = {
     "a failure with a result": "UPDATE rows SET confidence = 0.5 WHERE status = 'failed'",
     "a failure without reason": "UPDATE rows SET reason = NULL WHERE status = 'failed'",
     "extra rows": "INSERT INTO rows SELECT cell, 'new', status, reason, label, prediction, "
-    "confidence, entropy, p_label, sum_squares, top5, zero_shot_prediction, "
-    f"zero_shot_confidence, views, lambda_used, log_probabilities FROM rows {OF_ONE} LIMIT 1",
+    "confidence, entropy, p_label, sum_squares, top5, zero_shot_prediction, zero_shot_confidence, "
+    f"views, lambda_used, position, log_probabilities FROM rows {OF_ONE} LIMIT 1",
+    "a position without an order": f"UPDATE rows SET position = 0 {OF_ONE}",
+    "a state of no stream": "INSERT INTO states VALUES (7, 0, 1, x'00')",
     "rows of another cell": f"UPDATE rows SET cell = cell / 2 {OF_ONE}",
     "a sample without its record": "DELETE FROM samples WHERE sample = 'cat/001.png'",
     "extra samples": "INSERT INTO samples SELECT dataset, sample || 'x', label, \"group\", "

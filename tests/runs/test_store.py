@@ -346,6 +346,6 @@ def test_ten_thousand_rows_are_read_and_scored(tmp_path):
             store.write("dtd", record, rows={cell: row})
     with open_run(tmp_path) as run:
         (result,) = score_methods(run)
-        assert result.seeds[0].effective == count
+        assert result.seeds[0, None].effective == count
         assert result.mean["accuracy"] == np.mean(labels == 1)
         np.testing.assert_array_equal(run.rows().confidence, confidence)

@@ -16,9 +16,9 @@ from dtpt.tuning import PromptEncoder, Tuner, TuningSettings
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing", "cat"]
 TEMPLATES = ["a photo of a {}.", "a {}, a type of pet.", "{} in a photo", "the-{} of my friend"]
-OF_ALGORITHM_1 = [
-    name for name, m in METHODS.items() if m.parameter != "shift" and m.read_out is None
-]
+STATELESS = [name for name, method in METHODS.items() if not method.is_stateful]
+SINGLE = [name for name in STATELESS if METHODS[name].read_out is None]
+OF_ALGORITHM_1 = [name for name in SINGLE if METHODS[name].parameter != "shift"]
 PRECISIONS = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
@@ -92,8 +92,7 @@ def test_lambda_zero_is_bit_equal_to_tpt(tiny_clip):
 def test_zero_steps_are_bit_equal_to_zero_shot(tiny_clip):
     prompts = PromptSet.build(tiny_clip, NAMES)
     tuner = Tuner(tiny_clip, prompts, settings=TuningSettings(steps=0))
-    single = [name for name, method in METHODS.items() if method.read_out is None]
-    zero_shot, *others = tuner.predict(views_of(4), [resolve_method(name) for name in single])
+    zero_shot, *others = tuner.predict(views_of(4), [resolve_method(name) for name in SINGLE])
     for other in others:
         assert torch.equal(zero_shot.probabilities, other.probabilities)
 
@@ -103,7 +102,7 @@ def test_predictions_do_not_depend_on_what_came_before_or_runs_beside(tiny_clip)
     d_tpt = resolve_method("d-tpt")
     (first,) = tuner.predict(views_of(5), [d_tpt])
     for seed in range(6, 12):
-        tuner.predict(views_of(seed), [resolve_method(name) for name in METHODS])
+        tuner.predict(views_of(seed), [resolve_method(name) for name in STATELESS])
     again = tuner.predict(views_of(5), [resolve_method("tpt"), d_tpt])[1]
     fresh = Tuner(tiny_clip, PromptSet.build(tiny_clip, NAMES)).predict(views_of(5), [d_tpt])[0]
     assert torch.equal(first.probabilities, again.probabilities)
@@ -187,7 +186,7 @@ def test_bad_view_features_are_refused(tiny_clip, bad):
 
 def test_weights_get_no_gradient_and_state_does_not_grow(tiny_clip):
     tuner = Tuner(tiny_clip, PromptSet.build(tiny_clip, NAMES))
-    methods = [resolve_method(name) for name in METHODS]
+    methods = [resolve_method(name) for name in STATELESS]
     tuner.predict(views_of(0), methods)
     held = len(tuner._made)
     for seed in range(5):

@@ -17,7 +17,11 @@ from dtpt.tuning import PromptEncoder, Tuner, TuningSettings, step_method
 from dtpt.views import ViewRecipe
 
 NAMES = ["cat", "dog", "big red bus", "kite (bird of prey)", "a very long name of a thing"]
-FIXED = [name for name, method in METHODS.items() if method.parameter != "context"]
+FIXED = [
+    name
+    for name, method in METHODS.items()
+    if method.parameter != "context" and not method.is_stateful
+]
 
 
 def views_of(seed, count=16):

@@ -361,7 +361,8 @@ def completed(
 ) -> Iterator[list[tuple[T, Event]]]:
     """Run (key, task) pairs, as many at a time as the executor has room for.
 
-    Yields keys with what became of their tasks, those that end together in one list.
+    Yields keys with what became of their tasks, those that end together in one list. An iterator
+    that had no more tasks is asked again after results, of which further tasks may be made.
     """
     waiting = iter(tasks)
     pair = next(waiting, None)
@@ -376,6 +377,8 @@ def completed(
         ]
         if results:
             yield results
+        if pair is None:
+            pair = next(waiting, None)
 
 
 def in_order(executor: Executor, tasks: Iterable[Any], *, ahead: int) -> Iterator[Event]:

@@ -17,7 +17,7 @@ of methods prints at once. Only `algorithm_1.py` does.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -59,7 +59,8 @@ class InitialState(Protocol):
 class Step(Protocol):
     """State, (N, D) views of the next image, (C, D) text features, τ -> (C,) logits, new state.
 
-    Pure: the state that came in is not changed. It consists of what can be pickled.
+    Pure: the state that came in is not changed. It is a tuple of tensors and of such tuples, whose
+    shapes stay those of the initial state, so that it can be stored (`dtpt.tuning.state`).
     """
 
     def __call__(
@@ -99,6 +100,9 @@ class Method:
     static: bool = False  # tune by R alone, once per class list, without any image
     initial: InitialState | None = None  # with `step`: state that is carried from image to image
     step: Step | None = None
+    # a step of its own on some data sets, by name, where authors give settings for each
+    step_of: Mapping[str, Step] = field(default_factory=dict)
+    original: bool = False  # a step reads the original view alone
     augmix: bool | None = None  # of the views, where not as the data set has them
     tolerance: float | None = None  # of an anytime read-out; None reads all views
     look: Look = Look()
@@ -207,7 +211,13 @@ class ResolvedMethod:
     def uses_views(self) -> bool:
         """Whether views beside the original are used."""
         method = self.method
-        return method.tunes_on_views or method.is_stateful or self.read_out is not None
+        steps_on_views = method.is_stateful and not method.original
+        return method.tunes_on_views or steps_on_views or self.read_out is not None
+
+    def on_dataset(self, name: str) -> "ResolvedMethod":
+        """Return the method with the step that its authors give for a data set, if any."""
+        step = self.method.step_of.get(name)
+        return self if step is None else replace(self, method=replace(self.method, step=step))
 
     @property
     def own_views(self) -> dict[str, bool]:

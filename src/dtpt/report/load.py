@@ -27,7 +27,7 @@ from dtpt.runs.reading import Run, open_file, session_notes
 from dtpt.runs.results import predictions_of
 from dtpt.runs.rows import Columns, column_types
 from dtpt.runs.shards import MAIN_STORE, store_files
-from dtpt.runs.spec import Cell, DatasetSpec
+from dtpt.runs.spec import Cell, DatasetSpec, Repeat
 from dtpt.tuning.settings import TuningSettings
 
 COLUMNS = (
@@ -83,8 +83,12 @@ class Variant:
         return (self.label if self.derived else self.method), self.lambda_
 
 
-Key = tuple[str, Variant, int]
-"""Data set, variant and seed of a cell."""
+Key = tuple[str, Variant, Repeat]
+"""Data set, variant and repeat of a cell.
+
+Where methods carry state, the repeats are all pairs of a seed and an order; the rows of the other
+methods are the same under each order.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,14 +149,15 @@ class Source:
     def command(self) -> str:
         """The `dtpt eval` that makes (or resumes) the run."""
         spec = self.spec
-        return _command([self], spec.datasets, method_words(spec), spec.seeds, output=self.folder)
+        seeds = tuple(map(Repeat, spec.seeds))
+        return _command([self], spec.datasets, method_words(spec), seeds, output=self.folder)
 
 
 def _command(
     sources: Sequence[Source],
     datasets: Sequence[DatasetSpec],
     methods: Sequence[str],
-    seeds: Sequence[int],
+    repeats: Sequence[Repeat],
     *,
     output: Path | None = None,
 ) -> str:
@@ -160,7 +165,7 @@ def _command(
         sources[0].spec,
         datasets=datasets,
         methods=methods,
-        seeds=seeds,
+        seeds=list(dict.fromkeys(repeat.seed for repeat in repeats)),
         sessions=[session for source in sources for session in source.sessions],
         failures={(f.dataset, f.sample) for source in sources for f in source.failures},
         output=output,
@@ -177,11 +182,12 @@ class Condition:
     context: str | None  # sha256 of a trained context
     tuning: Mapping[str, Any]
     datasets: Mapping[str, DatasetSpec]  # by name, in order of appearance
-    seeds: tuple[int, ...]  # under which everything is finished; all, where there is none
+    seeds: tuple[Repeat, ...]  # under which everything is finished; all, where there is none
     cells: Mapping[Key, CellRows]  # those that some run planned
     lacking: tuple[Key, ...] = ()  # what every seed should have: unfinished, or in no run
     sources: tuple[Source, ...] = ()
     precision: str = "float32"
+    order: str = ""  # of the images, where methods carry state
     fitted: LeaveOneOut = field(default_factory=LeaveOneOut)
 
     @property
@@ -197,7 +203,8 @@ class Condition:
             for name, setting in TuningSettings.model_fields.items()
             if name in self.tuning and self.tuning[name] != setting.default
         ]
-        return (*changed, *([] if self.precision == "float32" else [self.precision]))
+        order = [f"order {self.order}"] if self.order else []
+        return (*changed, *([] if self.precision == "float32" else [self.precision]), *order)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -251,10 +258,17 @@ class Condition:
 
     def log_probabilities(self, key: Key) -> LogProbabilities | None:
         """Read (n, C) log-probabilities in the order of a cell's rows; None where not stored."""
-        dataset, variant, seed = key
-        cell = Cell(dataset, variant.method, variant.lambda_, seed, template=self.template)
+        dataset, variant, repeat = key
+        seeds = dict.fromkeys((repeat, Repeat(repeat.seed)))
+        method = dataset, variant.method, variant.lambda_
+        cells = [Cell(*method, r.seed, template=self.template, order=r.order) for r in seeds]
         try:
-            parts = [s.run.probabilities(cell) for s in self.sources if cell in s.run.cells]
+            parts = [
+                s.run.probabilities(cell)
+                for s in self.sources
+                for cell in cells
+                if cell in s.run.cells
+            ]
         except RunError:  # stored without all probabilities
             return None
         if not parts:
@@ -303,7 +317,8 @@ def _combine(sources: Sequence[Source]) -> Loaded:
     grouped: dict[tuple[str, ...], list[Source]] = {}
     for source in sources:
         spec = source.spec
-        key = (spec.model.fingerprint, spec.template, str(spec.context), spec.precision)
+        order = spec.order.kind if spec.order else ""
+        key = (spec.model.fingerprint, spec.template, str(spec.context), spec.precision, order)
         grouped.setdefault((*key, canonical_json(spec.tuning)), []).append(source)
     clusters = pair_samples([source.run for source in sources])
     conditions = tuple(_condition(tuple(group), clusters) for group in grouped.values())
@@ -338,12 +353,13 @@ def _condition(sources: tuple[Source, ...], clusters: Mapping[str, Mapping[str, 
     for source in sources:
         for cell in source.run.cells:
             parts.setdefault(cell, []).append(source)
-    cells = {
-        (cell.dataset, Variant(cell.method, cell.lambda_), cell.seed): _cell_rows(
-            cell, group, clusters=clusters[cell.dataset]
-        )
-        for cell, group in parts.items()
-    }
+    orders = sorted({cell.order for cell in parts if cell.order is not None})
+    cells = {}
+    for cell, group in parts.items():
+        rows = _cell_rows(cell, group, clusters=clusters[cell.dataset])
+        for order in orders if cell.order is None and orders else (cell.order,):
+            variant = Variant(cell.method, cell.lambda_)
+            cells[cell.dataset, variant, Repeat(cell.seed, order)] = rows
     seeds = sorted({seed for _, _, seed in cells})
     lacking = _lacking(cells, seeds)
     complete = [seed for seed in seeds if all(seed != other for _, _, other in lacking)]
@@ -359,10 +375,11 @@ def _condition(sources: tuple[Source, ...], clusters: Mapping[str, Mapping[str, 
         lacking=lacking,
         sources=sources,
         precision=first.precision,
+        order=first.order.kind if first.order else "",
     )
 
 
-def _lacking(cells: Mapping[Key, CellRows], seeds: Sequence[int]) -> tuple[Key, ...]:
+def _lacking(cells: Mapping[Key, CellRows], seeds: Sequence[Repeat]) -> tuple[Key, ...]:
     pairs = dict.fromkeys((name, variant) for name, variant, _ in cells)
     keys = ((*pair, seed) for pair in pairs for seed in seeds)
     return tuple(key for key in keys if key not in cells or not cells[key].is_finished)
@@ -431,7 +448,7 @@ def _missing_cell(condition: Condition, key: Key) -> str:
     return f"{condition.model}, {name}, {variant.label}, seed {seed}: {state}."
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def _seeds(seeds: Sequence[Repeat]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 

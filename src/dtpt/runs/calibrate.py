@@ -43,14 +43,15 @@ def one_cell(
             f"{run.path} has no rows of {method} on {dataset or 'any set'}; it has {labels} on "
             f"{', '.join(run.datasets)} with seeds {', '.join(map(str, run.spec.seeds))}."
         )
+    if any(cell.order is not None for cell in cells):
+        raise CalibrationError(
+            f"{method} cannot be calibrated: its predictions depend on the images before them, so "
+            "they are not exchangeable with new ones, which every guarantee needs."
+        )
     for name, flag in (("dataset", "--dataset"), ("label", "--method"), ("seed", "--seed")):
         choices = list(dict.fromkeys(str(getattr(cell, name)) for cell in cells))
         if len(choices) > 1:
             raise CalibrationError(f"{run.path}: choose one with {flag}: {', '.join(choices)}.")
-    if resolve_method(cells[0].label).method.is_stateful:
-        raise CalibrationError(
-            f"{method} cannot be calibrated: its predictions depend on the images before them."
-        )
     return cells[0]
 
 

@@ -275,7 +275,9 @@ def missing_images(prepared: Prepared, options: EvalOptions) -> int:
     for dataset, entry in zip(prepared.datasets, prepared.worker.datasets, strict=True):
         for seed in prepared.spec.seeds:
             cells = prepared.spec.cells(dataset=dataset.name, seed=seed)
+            labels = [method.label for method in entry.methods]
             for methods in entry.groups.values():
-                done = min(counts.get(cells[k], (0, 0))[0] for k in methods)
+                names = {labels[k] for k in methods}
+                done = min(counts.get(c, (0, 0))[0] for c in cells if c.label in names)
                 missing += max(len(dataset) - done, 0)
     return missing

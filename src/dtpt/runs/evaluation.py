@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dtpt.data.order import GIVEN, order_digest
 from dtpt.errors import OptionError, RunError, short_repr
 from dtpt.executors.pool import InlineExecutor, ProcessExecutor, is_shippable, warm_up
 from dtpt.executors.process import CAN_START, WorkerProcess, stop
-from dtpt.files import AnyPath, as_path, digest, printable
+from dtpt.files import AnyPath, as_path, printable
 from dtpt.machine import describe_machine, free_memory, package_version, usable_cores
 from dtpt.methods import ResolvedMethod, expand_views, parse_label, resolve_method
 from dtpt.options import EvalOptions
@@ -27,7 +28,7 @@ from dtpt.runs.reading import Run, open_run, session_notes
 from dtpt.runs.resources import FEW_IMAGES, Machine, Resources, choose_resources, describe_work
 from dtpt.runs.schema import archive
 from dtpt.runs.shards import Shard, find_shard
-from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, RunSpec
+from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, OrderSpec, RunSpec
 from dtpt.runs.store import Store
 
 if TYPE_CHECKING:
@@ -365,8 +366,6 @@ def prepare(
         keep=options.keep,
         batch=options.batch,
     )
-    has_state = any(m.method.is_stateful for entry in entries for m in entry.methods)
-    order = digest([[sample.id for sample in dataset.samples] for dataset in limited])
     described = zip(entries, full, limited, strict=True)
     spec = RunSpec(
         model=ModelSpec(name=options.model, fingerprint=loaded.fingerprint),
@@ -377,7 +376,7 @@ def prepare(
         tuning=options.tuning.model_dump(mode="json"),
         precision=loaded.precision,
         batch=options.batch,
-        order=order if has_state else None,
+        order=_order(entries, limited, options=options),
         code_version=package_version("dtpt"),
     )
     in_memory = model is not None or datasets is not None
@@ -410,6 +409,18 @@ def _template(model: "Clip", options: EvalOptions, *, context: "Tensor | None") 
     return options.template if context is None else placeholder_template(len(context))
 
 
+def _order(
+    entries: "Sequence[EvaluatedSet]", datasets: "Sequence[Dataset]", *, options: EvalOptions
+) -> OrderSpec | None:
+    stateful = (m.name for entry in entries for m in entry.methods if m.method.is_stateful)
+    methods = tuple(dict.fromkeys(stateful))
+    if not methods:
+        return None
+    seeds = (0,) if options.order == GIVEN else options.order_seeds
+    ids = order_digest([dataset.samples for dataset in datasets], options.order, seeds)
+    return OrderSpec(kind=options.order, seeds=seeds, methods=methods, digest=ids)
+
+
 def _examples(dataset: "Dataset", entry: "EvaluatedSet") -> "tuple[Sample, ...]":
     """Return the images on which λ are selected: chosen by their ids from the whole set."""
     from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA
@@ -430,10 +441,11 @@ def _evaluated_set(dataset: "Dataset", options: EvalOptions) -> "EvaluatedSet":
     from dtpt.runs.worker import EvaluatedSet
     from dtpt.views import ViewRecipe
 
+    methods = expand_methods(options.method, options.lambda_, protocol=dataset.protocol)
     return EvaluatedSet(
         dataset.name,
         dataset.classes,
-        expand_methods(options.method, options.lambda_, protocol=dataset.protocol),
+        tuple(method.on_dataset(dataset.name) for method in methods),
         ViewRecipe(count=options.views, augmix=dataset.augmix)
         if dataset.pack is None
         else pack_recipe(dataset.pack, views=options.views),

@@ -46,6 +46,10 @@ _TABLE_RULES: Mapping[str, Rules] = {
         "that is no possible λ": "typeof(lambda) = 'real' AND lambda BETWEEN 0 AND 1e300",
         "of no image": "typeof(images) = 'integer' AND images > 0",
     },
+    "states": {
+        "of no stream": "typeof(part) = 'integer' AND typeof(data) = 'blob' AND "
+        "typeof(position) = 'integer' AND position > 0",
+    },
     "sessions": {
         "that is no text": "typeof(started) = 'text' AND typeof(environment) = 'text'",
         "with an impossible duration": "typeof(ifnull(seconds, 0.0)) = 'real' AND "
@@ -63,7 +67,7 @@ _TABLE_RULES: Mapping[str, Rules] = {
         "typeof(ifnull(stamp, '')) = 'text'",
     },
 }
-_KEYS = {"classes": "name", "notes": "text", "lambdas": "cell", "sessions": "id"}
+_KEYS = {"classes": "name", "notes": "text", "lambdas": "cell", "sessions": "id", "states": "cell"}
 _KEYS |= {"samples": "sample"}
 # cell by cell along the index, so that no row is read
 _CELLS_OF_ROWS = """
@@ -104,6 +108,9 @@ _DONE_RULES: Rules = {
     "whose five largest probabilities contradict its prediction": "json_valid(r.top5) AND "
     "r.prediction IS json_extract(r.top5, '$[0][0]') AND "
     "abs(json_extract(r.top5, '$[0][1]') - r.confidence) < 1e-6",
+    "whose position is impossible": "(:order IS NULL) = (r.position IS NULL) AND "
+    "typeof(ifnull(r.position, 0)) = 'integer' AND "
+    "ifnull(r.position, 0) BETWEEN 0 AND :samples - 1",
     "whose λ is not that of its method": "typeof(r.lambda_used) IN ('real', 'null') AND "
     "ifnull(r.lambda_used = :lambda, true)",
 }
@@ -129,10 +136,14 @@ def problems_of_tables(store: "StoreFile") -> Iterator[str]:
     store.sessions()  # raises where a description is none
     cells = {(cell.key, *astuple(cell)) for cell in store.spec.cells()}
     known, most = {key for key, *_ in cells}, len(cells) + 1
-    query = "SELECT cell, dataset, method, lambda, seed, template FROM cells LIMIT ?"
+    query = 'SELECT cell, dataset, method, lambda, seed, template, "order" FROM cells LIMIT ?'
     if set(store.query(query, most)) != cells:
         yield "other cells than its specification"
-    for what, query in (("λ", "SELECT cell FROM lambdas LIMIT ?"), ("rows", _CELLS_OF_ROWS)):
+    for what, query in (
+        ("λ", "SELECT cell FROM lambdas LIMIT ?"),
+        ("states", "SELECT DISTINCT cell FROM states LIMIT ?"),
+        ("rows", _CELLS_OF_ROWS),
+    ):
         if foreign := {cell for (cell,) in store.query(query, most)} - known:
             yield f"{what} of {len(foreign)} cells that are not in its specification"
     for name in store.datasets:
@@ -167,8 +178,10 @@ def problems_of_cell(store: "StoreFile", cell: "Cell", *, is_deep: bool = False)
         "entropy": math.log(classes) + ROUNDING,
         "rounding": ROUNDING,
         "lambda": cell.lambda_,
+        "order": cell.order,
+        "samples": store.spec.dataset(cell.dataset).samples,
     }
-    where = f"{cell.label} on {cell.dataset}, seed {cell.seed}"
+    where = f"{cell.label} on {cell.dataset}, seed {cell.repeat}"
     source = "rows r LEFT JOIN samples s ON s.dataset = :dataset AND s.sample = r.sample"
     done = {**_DONE_RULES, **(_DEEP_RULES if is_deep else {})}
     for status, rules in (("= 'failed'", _FAILED_RULES), ("<> 'failed'", done)):

@@ -208,7 +208,7 @@ def merge_columns(
         # (rows,) the store of each row
         owners = np.repeat(np.arange(len(parts)), [len(columns) for _, columns in parts])
         one, two = (parts[owners[index]][0].path for index in (first[inverse[row]], row))
-        what = f"{str(unique[inverse[row]])!r} ({cell.dataset}, {cell.label}, seed {cell.seed})"
+        what = f"{str(unique[inverse[row]])!r} ({cell.dataset}, {cell.label}, seed {cell.repeat})"
         raise RunError(_contradiction(one, two, what=what))
     merged: Columns = table[first]
     return merged

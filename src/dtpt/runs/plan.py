@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
@@ -21,7 +21,7 @@ SAMPLES_PER_QUERY = 500
 
 @dataclass(frozen=True)
 class Stage:
-    """One data set under one seed: stateless methods that share views, or one with state."""
+    """One data set under one seed: stateless methods that share views, or a stream of another."""
 
     dataset: int
     seed: int
@@ -30,7 +30,11 @@ class Stage:
     cells: tuple[Cell, ...]  # in the order of `methods`
     total: int  # images of this shard
     done: int  # those that have a row in every cell
-    is_stream: bool = False
+    order: int | None = None  # seed of the order of a stream
+
+    @property
+    def is_stream(self) -> bool:
+        return self.order is not None
 
     @property
     def missing(self) -> int:
@@ -87,10 +91,12 @@ class Plan:
 
     def _stages(self, dataset: int, seed: int, *, total: int) -> Iterator[Stage]:
         entry = self._prepared.worker.datasets[dataset]
-        cells = self._prepared.spec.cells(dataset=entry.name, seed=seed)
+        spec = self._prepared.spec
+        orders = () if spec.order is None else spec.order.seeds
+        first = orders[0] if orders else None
+        cells = spec.cells(dataset=entry.name, seed=seed, order=first)
         stateful = [k for k, method in enumerate(entry.methods) if method.method.is_stateful]
         title = f"{entry.name} seed {seed}"
-        groups = []
         for recipe, members in entry.groups.items():
             views = (
                 ""
@@ -98,15 +104,22 @@ class Plan:
                 else f" {'with' if recipe.augmix else 'without'} AugMix"
             )
             if stateless := tuple(k for k in members if k not in stateful):
-                groups.append((f"{title}{views}", stateless, False))
-        groups += [(f"{title} {cells[k].label}", (k,), True) for k in stateful]
-        for name, methods, is_stream in groups:
-            chosen = tuple(cells[k] for k in methods)
-            lacking = sum(1 for _ in self._missing(dataset, methods, cells=chosen))
-            if is_stream and lacking:
-                lacking = total  # later rows depend on earlier ones: all again
-            done = total - lacking
-            yield Stage(dataset, seed, name, methods, chosen, total, done, is_stream)
+                chosen = tuple(cells[k] for k in stateless)
+                done = total - self._lacking(dataset, stateless, cells=chosen)
+                yield Stage(dataset, seed, f"{title}{views}", stateless, chosen, total, done)
+        for k in stateful:
+            name = f"{title} {cells[k].label}"
+            for order in orders:
+                cell = replace(cells[k], order=order)
+                # rows depend on those before them: a stream goes on from a stored state, or anew
+                state = self._store.state(cell)
+                done = 0 if state is None else state.position
+                if state is None and not self._lacking(dataset, (k,), cells=(cell,)):
+                    done = total
+                yield Stage(dataset, seed, name, (k,), (cell,), total, done, order)
+
+    def _lacking(self, dataset: int, methods: Sequence[int], *, cells: Sequence[Cell]) -> int:
+        return sum(1 for _ in self._missing(dataset, methods, cells=cells))
 
     def _chunks(self, dataset: int) -> Iterator[list[Sample]]:
         samples = self._prepared.datasets[dataset].samples

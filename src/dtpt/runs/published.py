@@ -195,7 +195,7 @@ class PublishedRun(Run):
 def _restore(folder: Path, path: Path) -> None:
     manifest = read_manifest(folder)
     spec = manifest.config
-    cells = {(c.dataset, c.method, c.lambda_, c.seed, c.template): c for c in spec.cells()}
+    cells = {(c.dataset, c.method, c.lambda_, *c.repeat, c.template): c for c in spec.cells()}
     with Store(path, spec) as store, store.together():
         for session in manifest.sessions:
             counts = tuple(session.get(name) for name in COUNTED)
@@ -224,7 +224,7 @@ def _restore(folder: Path, path: Path) -> None:
 def _write_row(
     store: Store, record: Mapping[str, Any], *, cells: Mapping[tuple[Any, ...], Cell], file: Path
 ) -> None:
-    names = ("dataset", "method", "lambda", "seed", "template")
+    names = ("dataset", "method", "lambda", "seed", "order", "template")
     cell = cells.get(tuple(record[name] for name in names))
     if cell is None:
         words = ", ".join(str(record[name]) for name in names)

@@ -75,9 +75,16 @@ class Run(StoreFile):
         return self.spec.cells()
 
     def select(
-        self, *, dataset: str | None = None, method: str | None = None, seed: int | None = None
+        self,
+        *,
+        dataset: str | None = None,
+        method: str | None = None,
+        seed: int | None = None,
+        order: int | None = None,
     ) -> tuple[Cell, ...]:
         """Return the cells that match; None matches all. `method` may be a label (`d-tpt@1e5`).
+
+        Methods without state have no order and match each.
 
         Raises:
             MethodError: What follows the @ is neither a number nor a rule for λ.
@@ -85,15 +92,21 @@ class Run(StoreFile):
         wanted = None if method is None else parse_label(method)
         return tuple(
             cell
-            for cell in self.spec.cells(dataset=dataset, seed=seed)
+            for cell in self.spec.cells(dataset=dataset, seed=seed, order=order)
             if wanted is None or wanted.matches(cell.method, cell.lambda_)
         )
 
     def rows(
-        self, *, dataset: str | None = None, method: str | None = None, seed: int | None = None
+        self,
+        *,
+        dataset: str | None = None,
+        method: str | None = None,
+        seed: int | None = None,
+        order: int | None = None,
     ) -> Rows:
         """Return the successful rows of all matching cells (see `select`)."""
-        return self.rows_of(*self.select(dataset=dataset, method=method, seed=seed))
+        cells = self.select(dataset=dataset, method=method, seed=seed, order=order)
+        return self.rows_of(*cells)
 
     def records(self) -> list[dict[str, Any]]:
         """Return all successful rows as dictionaries, for `pandas.DataFrame` or JSON."""

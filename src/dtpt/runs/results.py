@@ -25,7 +25,7 @@ from dtpt.runs.reading import EXPORTED, Failure, Run
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns
 from dtpt.runs.schema import SAMPLE_COLUMNS, damaged
 from dtpt.runs.schema import Column as StoreColumn
-from dtpt.runs.spec import Cell, DatasetSpec, RunSpec
+from dtpt.runs.spec import Cell, DatasetSpec, Repeat, RunSpec
 from dtpt.tables import Cell as TableCell
 from dtpt.tables import Column, Row, Table, metric_column
 
@@ -34,7 +34,7 @@ SCORED = {"results", "clip-benchmark"}
 LONGEST_NAME = 150
 ROWS_PER_GROUP = 50_000  # of a Parquet file
 _CELL = {"dataset": "TEXT", "id": "TEXT", "method": "TEXT", "lambda": "REAL", "seed": "INTEGER"}
-_CELL |= {"template": "TEXT"}
+_CELL |= {"order": "INTEGER", "template": "TEXT"}
 _SAMPLE = tuple(column.name for column in SAMPLE_COLUMNS if column.is_exported)[1:]  # no label
 
 
@@ -53,11 +53,11 @@ class CellResult:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """One data set and method over its seeds."""
+    """One data set and method over its seeds, and over its orders where it carries state."""
 
     dataset: str
     label: str
-    seeds: Mapping[int, CellResult]
+    seeds: Mapping[Repeat, CellResult]
 
     @cached_property
     def mean(self) -> dict[str, float]:
@@ -85,7 +85,7 @@ class MethodResult:
         return None if None in means else float(np.mean([m for m in means if m is not None]))
 
     @property
-    def selected_lambdas(self) -> dict[int, float]:
+    def selected_lambdas(self) -> dict[Repeat, float]:
         """λ that were selected without labels, by seed; empty where λ was given."""
         pairs = ((seed, result.selected_lambda) for seed, result in self.seeds.items())
         return {seed: value for seed, value in pairs if value is not None}
@@ -107,9 +107,9 @@ def score_methods(run: Run) -> list[MethodResult]:
     """Compute the metrics of every data set and method; one pass over the rows."""
     tables, counts, lambdas = run.columns(*ARRAY_COLUMNS), run.counts(), run.lambdas()
     expected = {entry.name: entry.samples for entry in run.spec.datasets}
-    grouped: dict[tuple[str, str], dict[int, CellResult]] = {}
+    grouped: dict[tuple[str, str], dict[Repeat, CellResult]] = {}
     for cell in run.cells:
-        grouped.setdefault((cell.dataset, cell.label), {})[cell.seed] = CellResult(
+        grouped.setdefault((cell.dataset, cell.label), {})[cell.repeat] = CellResult(
             cell,
             score(predictions_of(tables[cell])) if cell in tables else {},
             expected[cell.dataset],
@@ -136,6 +136,8 @@ def result_table(run: Run, results: Sequence[MethodResult]) -> Table:
         rows.append(Row(_label(result), tuple(cells), group=result.dataset))
     seeds = ",".join(map(str, run.spec.seeds))
     title = f"{run.spec.model.name}, seeds {seeds}, {run.spec.template!r}"
+    if order := run.spec.order:
+        title += f", order {order.kind} with seeds {','.join(map(str, order.seeds))}"
     columns = (*map(metric_column, metrics), Column("Passes"), Column("Images"))
     return Table(title, columns, tuple(rows))
 
@@ -318,7 +320,8 @@ def _record(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:
     sample_id, prediction = row.pop("sample"), row["prediction"]
     if row["top5"] is not None:
         row["top5"] = json.loads(row["top5"])
-    values = (cell.dataset, sample_id, cell.method, cell.lambda_, cell.seed, cell.template)
+    method = cell.method, cell.lambda_
+    values = (cell.dataset, sample_id, *method, *cell.repeat, cell.template)
     correct = None if prediction is None else prediction == row["label"]
     return {**dict(zip(_CELL, values, strict=True)), **row, "correct": correct}
 
@@ -334,14 +337,15 @@ def clip_benchmark_records(run: Run, scores: Sequence[MethodResult]) -> list[dic
             "task": "zeroshot_classification",
             "language": "en",
             "method": method.label,
-            "seed": seed,
+            "seed": repeat.seed,
+            **({} if repeat.order is None else {"order": repeat.order}),
             "metrics": {
                 "acc1": cell.metrics.get("accuracy"),
                 **{key: value for key, value in cell.metrics.items() if key != "accuracy"},
             },
         }
         for method in scores
-        for seed, cell in method.seeds.items()
+        for repeat, cell in method.seeds.items()
     ]
 
 
@@ -385,6 +389,7 @@ def _write(run: Run, folder: Path, *, kind: str, scores: Sequence[MethodResult])
     elif kind == "clip-benchmark":
         for record in clip_benchmark_records(run, scores):
             label = f"{record['dataset']}_{record['method']}_seed{record['seed']}"
+            label += f"_order{record['order']}" if "order" in record else ""
             text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
             path = folder / f"clip_benchmark_{safe_name(label)}.json"
             write_atomically(path, f"{text}\n".encode())

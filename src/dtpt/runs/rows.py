@@ -39,10 +39,18 @@ class Row:
     zero_shot_confidence: float
     views: int = 1
     lambda_used: float | None = None
+    position: int | None = None
     log_probabilities: bytes | None = None
 
     @classmethod
-    def from_outcome(cls, outcome: "Outcome", label: int, *, keep_all: bool = True) -> "Row":
+    def from_outcome(
+        cls,
+        outcome: "Outcome",
+        label: int,
+        *,
+        keep_all: bool = True,
+        position: int | None = None,
+    ) -> "Row":
         """Reduce the (C,) probabilities to a row; arithmetic in float64, ties to the first class.
 
         `keep_all` stores all probabilities beside the five largest.
@@ -64,6 +72,7 @@ class Row:
             zero_shot_confidence=float(zero_shot.max()),
             views=outcome.views,
             lambda_used=outcome.lambda_,
+            position=position,
             log_probabilities=pack(log_softmax(_numbers(outcome.logits))) if keep_all else None,
         )
 
@@ -116,6 +125,7 @@ def column_sql(names: Iterable[str]) -> str:
     In place of the cluster it is the sample, of which the reader knows the cluster.
     """
     computed = {"correct": "label = prediction", "cluster": "sample"}
+    computed |= {"position": "ifnull(position, -1)"}
     return ", ".join(computed.get(name, f'"{name}"') for name in names)
 
 
@@ -136,6 +146,7 @@ class Rows:
     zero_shot_prediction: npt.NDArray[np.int64]
     zero_shot_confidence: Floats
     views: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int64]  # in the stream, from 0; -1 for methods without state
 
     def __init__(self, cells: Sequence[Cell], parts: Sequence[Columns]) -> None:
         empty = np.empty(0, dtype=column_types(ARRAY_COLUMNS))
@@ -160,7 +171,13 @@ class Rows:
         names = [*ARRAY_COLUMNS, "correct"]
         lists = [getattr(self, name).tolist() for name in names]
         described = [
-            {"dataset": c.dataset, "method": c.method, "lambda": c.lambda_, "seed": c.seed}
+            {
+                "dataset": c.dataset,
+                "method": c.method,
+                "lambda": c.lambda_,
+                "seed": c.seed,
+                "order": c.order,
+            }
             for c in self.cells
         ]
         return [

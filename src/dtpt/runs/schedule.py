@@ -8,11 +8,13 @@ stored in the run and go with every task, so that all workers and later sessions
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from dtpt.data.order import stream_order
 from dtpt.errors import RunError
 from dtpt.executors.pool import Done, Event, Executor, Failed, completed
 from dtpt.runs.plan import Plan, Stage
@@ -20,13 +22,14 @@ from dtpt.runs.progress import Reporter
 from dtpt.runs.reading import Run, lambda_notes
 from dtpt.runs.shards import MAIN_STORE, shard_files
 from dtpt.runs.spec import Cell
-from dtpt.runs.store import SampleRecord, SelectedLambda, Store
+from dtpt.runs.store import SampleRecord, SelectedLambda, Store, StreamState
 from dtpt.runs.worker import (
     ImageResult,
     ImageTask,
     LambdaResult,
     Lambdas,
     LambdaTask,
+    StreamResult,
     StreamTask,
     image_results,
 )
@@ -35,9 +38,8 @@ if TYPE_CHECKING:
     from dtpt.data.dataset import Sample
     from dtpt.runs.evaluation import Prepared
 
-T = TypeVar("T", LambdaTask, StreamTask)
-
 FAILURES_SHOWN = 20
+ROWS_OF_PART = 100  # of a stream, after which its state is stored; of a large one fewer times
 LOCK_FILE = ".lambdas.lock"
 
 
@@ -87,6 +89,7 @@ class Scheduler:
         self._prepared = prepared
         self._store = store
         self._reporter = reporter
+        self._orders: dict[tuple[int, int], list[int]] = {}
         self._limits = {
             stage.dataset: FailureLimit(stage.cells[0].dataset, stage.total, max_failures)
             for stage in plan.stages
@@ -106,9 +109,7 @@ class Scheduler:
         lambdas = self._select_lambdas(images)
         for results in completed(self._executor, self._image_tasks(images, lambdas)):
             self._write(results)
-        streams = [(stage, self._stream_task(stage)) for stage in stages if stage.is_stream]
-        for stage, task, event in self._run_whole(streams):
-            self._write([((stage, task), event)])
+        self._run_streams([stage for stage in stages if stage.is_stream])
 
     def _image_tasks(
         self, stages: Iterable[Stage], lambdas: Mapping[Stage, Lambdas]
@@ -120,15 +121,57 @@ class Scheduler:
                 task = ImageTask(stage.dataset, stage.seed, sample, methods, selected)
                 yield (stage, task), task
 
-    def _stream_task(self, stage: Stage) -> StreamTask:
-        self._reporter.start(stage.title, stage.total, done=stage.done)
-        samples = tuple(self._prepared.datasets[stage.dataset].samples)
-        return StreamTask(stage.dataset, stage.seed, samples, stage.methods)
+    def _run_streams(self, stages: list[Stage]) -> None:
+        """Run streams beside each other; the parts of one follow each other, each with its state.
 
-    def _run_whole(self, tasks: list[tuple[Stage, T]]) -> Iterator[tuple[Stage, T, Done]]:
+        An image on which workers died is left out of the repeated part.
+        """
+        titles = dict.fromkeys(stage.title for stage in stages)
+        for title in titles:
+            same = [stage for stage in self._plan.stages if stage.title == title]
+            total, done = (sum(getattr(s, name) for s in same) for name in ("total", "done"))
+            self._reporter.start(title, total, done=done)
+        queue = _Queue([(stage, None) for stage in stages], make=self._stream_task)
+        for results in completed(self._executor, queue):
+            for (stage, task), event in results:
+                if isinstance(event, Failed):
+                    queue.put(stage, task.without(event.item, event.reason))
+                    continue
+                self._write([((stage, task), event)])
+                if task.start + len(task.samples) < stage.total:
+                    queue.put(stage, None)
+
+    def _stream_task(self, stage: Stage) -> StreamTask:
+        """Return the next part of a stream, from its stored state."""
+        (cell,) = stage.cells
+        state = self._store.state(cell) or StreamState(0, b"")
+        samples, order = self._order(stage)
+        count = ROWS_OF_PART * max(1, len(state.data) >> 20)
+        chosen = order[state.position : state.position + count]
+        return StreamTask(
+            stage.dataset,
+            stage.seed,
+            tuple(samples[index] for index in chosen),
+            stage.methods,
+            start=state.position,
+            state=state.data,
+        )
+
+    def _order(self, stage: Stage) -> "tuple[Sequence[Sample], Sequence[int]]":
+        samples, spec = self._prepared.datasets[stage.dataset].samples, self._prepared.spec.order
+        if spec is None or stage.order is None:
+            raise RunError(f"{stage.title} has no order.")
+        key = (stage.dataset, stage.order)
+        if key not in self._orders:
+            self._orders[key] = stream_order(samples, spec.kind, seed=stage.order)
+        return samples, self._orders[key]
+
+    def _run_whole(
+        self, tasks: list[tuple[Stage, LambdaTask]]
+    ) -> Iterator[tuple[Stage, LambdaTask, Done]]:
         """Run tasks of many images; one on which workers died is left out of the repeated task."""
         while tasks:
-            repeated: list[tuple[Stage, T]] = []
+            repeated: list[tuple[Stage, LambdaTask]] = []
             for results in completed(self._executor, ((pair, pair[1]) for pair in tasks)):
                 for (stage, task), event in results:
                     if isinstance(event, Failed):
@@ -143,15 +186,23 @@ class Scheduler:
         with self._store.together():
             for (stage, task), event in results:
                 cells = [stage.cells[stage.methods.index(method)] for method in task.methods]
-                if stage.is_stream:  # a row depends on those before it: they are of one pass
-                    self._store.remove_rows(cells)
+                if isinstance(task, StreamTask) and task.start == 0:
+                    self._store.remove_rows(cells[0])  # of another pass
                 if isinstance(event, Failed):
                     event = Done(event.task_id, ImageResult(failure=event.reason), event.worker)
                 for sample, each in image_results(task, event.result):
                     self._write_image(stage, sample, cells=cells, result=each)
                     stored.append((stage, event.worker))
+                if isinstance(task, StreamTask):
+                    self._write_state(stage, task, result=event.result)
         for stage, worker in stored:
             self._reporter.advance(stage.title, worker=worker)
+
+    def _write_state(self, stage: Stage, task: StreamTask, *, result: StreamResult) -> None:
+        position = task.start + len(task.samples)
+        is_finished = position == stage.total
+        state = None if is_finished else StreamState(position, result.state)
+        self._store.write_state(stage.cells[0], state)
 
     def _write_image(
         self, stage: Stage, sample: "Sample", *, cells: Sequence[Cell], result: ImageResult
@@ -190,7 +241,11 @@ class Scheduler:
         return {
             stage: tuple(
                 selected.get(cell)
-                for cell in spec.cells(dataset=datasets[stage.dataset].name, seed=stage.seed)
+                for cell in spec.cells(
+                    dataset=datasets[stage.dataset].name,
+                    seed=stage.seed,
+                    order=None if spec.order is None else spec.order.seeds[0],
+                )
             )
             for stage in searched
         }
@@ -216,6 +271,31 @@ class Scheduler:
         self._store.write_lambdas(lambdas)
         for dataset, text in lambda_notes(lambdas):
             self._reporter.note(f"{dataset}: {text}")
+
+
+_Part = tuple[Stage, StreamTask]
+
+
+class _Queue(Iterator[tuple[_Part, StreamTask]]):
+    """Parts of streams; one that is put in comes before streams that are not begun."""
+
+    def __init__(
+        self,
+        parts: Iterable[tuple[Stage, StreamTask | None]],
+        *,
+        make: Callable[[Stage], StreamTask],
+    ) -> None:
+        self._parts, self._make = deque(parts), make
+
+    def put(self, stage: Stage, task: StreamTask | None) -> None:
+        self._parts.appendleft((stage, task))
+
+    def __next__(self) -> tuple[_Part, StreamTask]:
+        if not self._parts:
+            raise StopIteration
+        stage, task = self._parts.popleft()
+        chosen = self._make(stage) if task is None else task
+        return (stage, chosen), chosen
 
 
 def _lambdas_of_other_shards(store: Store) -> dict[Cell, SelectedLambda]:

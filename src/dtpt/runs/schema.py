@@ -69,6 +69,7 @@ COLUMNS = (
     Column("zero_shot_confidence", "REAL"),
     Column("views", "INTEGER"),  # passes through the image tower
     Column("lambda_used", "REAL", is_array=False),  # also where it was selected
+    Column("position", "INTEGER"),  # in the stream, from 0; NULL for methods without state
     Column("log_probabilities", "BLOB", is_array=False, is_exported=False, is_compared=False),
 )
 SAMPLE_COLUMNS = (
@@ -95,7 +96,7 @@ TABLES = (
     """
     CREATE TABLE cells (
         cell INTEGER PRIMARY KEY, dataset TEXT NOT NULL, method TEXT NOT NULL, lambda REAL,
-        seed INTEGER NOT NULL, template TEXT NOT NULL)
+        seed INTEGER NOT NULL, template TEXT NOT NULL, "order" INTEGER)
     """,
     f"""
     CREATE TABLE samples (
@@ -125,10 +126,16 @@ TABLES = (
     CREATE TABLE lambdas (
         cell INTEGER PRIMARY KEY, lambda REAL NOT NULL, images INTEGER NOT NULL)
     """,
+    # of unfinished streams: what their method carries, before the image at `position`
+    """
+    CREATE TABLE states (
+        cell INTEGER NOT NULL, part INTEGER NOT NULL, position INTEGER NOT NULL,
+        data BLOB NOT NULL, PRIMARY KEY (cell, part)) WITHOUT ROWID
+    """,
     """
     CREATE VIEW results AS
-        SELECT c.dataset, c.method, c.lambda, c.seed, c.template, r.* FROM rows r JOIN cells c
-        USING (cell)
+        SELECT c.dataset, c.method, c.lambda, c.seed, c.template, c."order", r.*
+        FROM rows r JOIN cells c USING (cell)
     """,
 )
 

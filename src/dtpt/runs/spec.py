@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -67,6 +67,25 @@ class DatasetSpec(_Frozen):
         return self.limit is not None or self.samples < self.whole
 
 
+class OrderSpec(_Frozen):
+    """The order of the images, for the methods that carry state from image to image."""
+
+    kind: str  # see `dtpt.data.order`
+    seeds: tuple[int, ...]  # one stream each
+    methods: tuple[str, ...]  # that carry state
+    digest: str  # sha256 of the ids in all orders
+
+
+class Repeat(NamedTuple):
+    """What a number is averaged over: a seed of the views and, for streams, one of the order."""
+
+    seed: int
+    order: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.seed}" if self.order is None else f"{self.seed} order {self.order}"
+
+
 @dataclass(frozen=True)
 class Cell:
     """One combination of which every sample has one row."""
@@ -76,12 +95,18 @@ class Cell:
     lambda_: float | None
     seed: int
     template: str
+    order: int | None = None  # seed of the order, where the method carries state
 
     @property
     def key(self) -> int:
         """A 63-bit hash of the content: the same on every machine."""
         content = [self.dataset, self.method, self.lambda_, self.seed, self.template]
+        content += [] if self.order is None else [self.order]
         return int(digest(content)[:16], 16) >> 1
+
+    @property
+    def repeat(self) -> Repeat:
+        return Repeat(self.seed, self.order)
 
     @property
     def label(self) -> str:
@@ -101,7 +126,7 @@ class RunSpec(_Frozen):
     tuning: dict[str, JsonValue]
     precision: str = "float32"
     batch: int = 1  # images that share forward passes, which changes numbers in the last bits
-    order: str | None = None  # sha256 of the ids in their order, where a method carries state
+    order: OrderSpec | None = None  # where a method carries state
     code_version: str
 
     def canonical(self) -> str:
@@ -112,16 +137,29 @@ class RunSpec(_Frozen):
     def hash(self) -> str:
         return hash_of(self.model_dump(mode="json", by_alias=True))
 
-    def cells(self, *, dataset: str | None = None, seed: int | None = None) -> tuple[Cell, ...]:
-        """Return every combination of the run, of one data set, or of one seed, in its order."""
+    def cells(
+        self, *, dataset: str | None = None, seed: int | None = None, order: int | None = None
+    ) -> tuple[Cell, ...]:
+        """Return every combination of the run, of one data set, seed or order, in its order.
+
+        Of one data set, seed and order there is one for each method.
+        """
         return tuple(
-            Cell(entry.name, method.name, method.lambda_, number, self.template)
+            Cell(entry.name, method.name, method.lambda_, number, self.template, position)
             for entry in self.datasets
             if dataset in (None, entry.name)
             for number in self.seeds
             if seed in (None, number)
             for method in entry.methods
+            for position in self.orders(method.name)
+            if order is None or position in (None, order)
         )
+
+    def orders(self, method: str) -> tuple[int | None, ...]:
+        """Return the seeds of the orders under which a method runs; (None,) without state."""
+        if self.order is None or method not in self.order.methods:
+            return (None,)
+        return self.order.seeds
 
     def dataset(self, name: str) -> DatasetSpec:
         return next(entry for entry in self.datasets if entry.name == name)

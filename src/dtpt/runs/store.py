@@ -32,6 +32,7 @@ from dtpt.runs.schema import (
 )
 from dtpt.runs.spec import Cell, RunSpec, hash_of, refusal
 
+MOST_PART = 1 << 24  # bytes of a state in one value
 _MEASURED = tuple(c for c in COLUMNS if c.name not in ("status", "reason", "label"))
 _INSERT_ROW = f"""
 INSERT INTO rows (cell, sample, {names(COLUMNS)}) {{values}}
@@ -80,6 +81,14 @@ class SampleRecord:
     def __post_init__(self) -> None:
         if not self.cluster:
             object.__setattr__(self, "cluster", self.id)
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What a method carries, before the image at a position of its stream."""
+
+    position: int
+    data: bytes  # of `dtpt.tuning.state.pack_state`
 
 
 @dataclass(frozen=True)
@@ -246,10 +255,10 @@ class Store(StoreFile):
             begin_writing(self._open)
         entries = {"spec": spec.canonical(), "spec_hash": spec.hash, "shard": shard}
         cells = [(cell.key, *astuple(cell)) for cell in spec.cells()]
-        columns = "cell, dataset, method, lambda, seed, template"
+        columns = 'cell, dataset, method, lambda, seed, template, "order"'
         with self._transaction():
             self._open.executemany("INSERT OR REPLACE INTO meta VALUES (?,?)", entries.items())
-            self._open.executemany(f"INSERT OR IGNORE INTO cells ({columns}) {_values(6)}", cells)
+            self._open.executemany(f"INSERT OR IGNORE INTO cells ({columns}) {_values(7)}", cells)
 
     def _transaction(self) -> AbstractContextManager[None]:
         if self._open.in_transaction:  # inside `together`
@@ -350,10 +359,28 @@ class Store(StoreFile):
         values = [(c.key, sample.id, "failed", reason, sample.label, *nothing) for c in cells]
         self._write(dataset, sample, values=values)
 
-    def remove_rows(self, cells: Iterable[Cell]) -> None:
-        """Remove all rows of some cells, before they are written anew in the same transaction."""
+    def remove_rows(self, cell: Cell) -> None:
+        """Remove all rows of a cell, before they are written anew in the same transaction."""
         with self._transaction():
-            self._open.executemany("DELETE FROM rows WHERE cell = ?", [(c.key,) for c in cells])
+            self.query("DELETE FROM rows WHERE cell = ?", cell.key)
+
+    def write_state(self, cell: Cell, state: StreamState | None) -> None:
+        """Replace what is stored of an unfinished stream; None removes it."""
+        with self._transaction():
+            self.query("DELETE FROM states WHERE cell = ?", cell.key)
+            data = b"" if state is None else state.data
+            parts = [data[k : k + MOST_PART] for k in range(0, len(data), MOST_PART)]
+            position = 0 if state is None else state.position
+            values = [(cell.key, n, position, part) for n, part in enumerate(parts)]
+            self._open.executemany(f"INSERT INTO states {_values(4)}", values)
+
+    def state(self, cell: Cell) -> StreamState | None:
+        """Return where an unfinished stream is to be taken up; None at its start."""
+        query = "SELECT position, data FROM states WHERE cell = ? ORDER BY part"
+        parts = self.query(query, cell.key)
+        if not parts:
+            return None
+        return StreamState(parts[0][0], b"".join(data for _, data in parts))
 
     def _write(
         self, dataset: str, sample: SampleRecord, *, values: Sequence[tuple[Any, ...]]

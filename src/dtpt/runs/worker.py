@@ -23,8 +23,9 @@ from dtpt.methods import ResolvedMethod, recipe_groups, shared_recipe
 from dtpt.prediction.features import FeatureCaches, Features, FeatureSource
 from dtpt.prediction.predictor import Predictor
 from dtpt.runs.rows import Row
-from dtpt.tuning import Outcome, TuningSettings, step_method
+from dtpt.tuning import Outcome, TuningSettings, initial_state, step_method
 from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES
+from dtpt.tuning.state import pack_state, unpack_state
 from dtpt.views import ViewRecipe
 
 if TYPE_CHECKING:
@@ -158,8 +159,12 @@ class LambdaTask(_ManyImages):
     """Images of one data set on which the λ of some methods are selected, without labels."""
 
 
+@dataclass(frozen=True)
 class StreamTask(_ManyImages):
-    """All images of one data set in their order, for one method that carries state."""
+    """Images that follow each other in the stream of one method that carries state."""
+
+    start: int = 0  # position of the first one
+    state: bytes = b""  # before it; empty at the start
 
 
 Task = ImageTask | LambdaTask | StreamTask
@@ -186,8 +191,13 @@ def image_results(task: Task, result: Any) -> list[tuple[Sample, ImageResult]]:
     """Return the images of a task with what became of them."""
     if isinstance(task, ImageTask):
         return [(task.sample, result)]
-    results = result.images if isinstance(task, LambdaTask) else result
-    return list(zip(task.samples, results, strict=True))
+    return list(zip(task.samples, result.images, strict=True))
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    images: tuple[ImageResult, ...]
+    state: bytes  # after the last one
 
 
 _Ticket = tuple[int, Sample, Task]
@@ -234,7 +244,7 @@ class RunWorker:
         task_id, task = self._long_tasks.popleft()
         if isinstance(task, LambdaTask):
             return [Done(task_id, self._select_lambdas(task_id, task))]
-        return [Done(task_id, tuple(self._stream(task_id, task)))]
+        return [Done(task_id, self._stream(task_id, task))]
 
     def _answer_images(self) -> Iterator[Event]:
         """Answer one image, or as many as share forward passes."""
@@ -260,11 +270,18 @@ class RunWorker:
                 yield Done(task_id, self._result(features, each, label=sample.label))
 
     def _result(
-        self, features: Features, outcomes: Sequence[Outcome] = (), *, label: int = 0
+        self,
+        features: Features,
+        outcomes: Sequence[Outcome] = (),
+        *,
+        label: int = 0,
+        position: int | None = None,
     ) -> ImageResult:
         keep_all = self.spec.keep == "all"
         return ImageResult(
-            rows=tuple(Row.from_outcome(o, label, keep_all=keep_all) for o in outcomes),
+            rows=tuple(
+                Row.from_outcome(o, label, keep_all=keep_all, position=position) for o in outcomes
+            ),
             image_key=features.image_key,
             stamp=features.stamp,
             failure=features.failure,
@@ -298,19 +315,23 @@ class RunWorker:
         lambdas = tuple(m.lambda_ for m in selected if m.lambda_ is not None)
         return LambdaResult(lambdas, images=tuple(self._result(f) for f in features))
 
-    def _stream(self, task_id: int, task: StreamTask) -> Iterator[ImageResult]:
+    def _stream(self, task_id: int, task: StreamTask) -> StreamResult:
         """Answer images in order; one that cannot be read leaves the state as it was."""
         tuner = self._predictor(task.dataset).tuner
         (method,) = (self.spec.datasets[task.dataset].methods[index] for index in task.methods)
-        state = None
-        features = self._features(task_id, task)
-        for sample, each in zip(task.samples, features, strict=True):
+        initial = initial_state(tuner, method)
+        state = unpack_state(task.state, initial=initial) if task.state else initial
+        features, images = self._features(task_id, task), []
+        for place, (sample, each) in enumerate(zip(task.samples, features, strict=True)):
             if each.values is None:
-                yield self._result(each)
+                images.append(self._result(each))
                 continue
             views = each.tensor(self.model.device)
             outcome, state = step_method(tuner, method, state=state, views=views)
-            yield self._result(each, [outcome], label=sample.label)
+            position = task.start + place
+            result = self._result(each, [outcome], label=sample.label, position=position)
+            images.append(result)
+        return StreamResult(tuple(images), pack_state(state, initial=initial))
 
     def close(self) -> None:
         """End the processes that render, and write what the cache holds."""

@@ -11,7 +11,7 @@ from dtpt.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
     from dtpt.tuning.encoder import PromptEncoder
-    from dtpt.tuning.engine import Episode, Outcome, Tuner, step_method
+    from dtpt.tuning.engine import Episode, Outcome, Tuner, initial_state, step_method
 
 __all__ = [
     "Episode",
@@ -19,6 +19,7 @@ __all__ = [
     "PromptEncoder",
     "Tuner",
     "TuningSettings",
+    "initial_state",
     "step_method",
 ]
 

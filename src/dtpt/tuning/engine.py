@@ -482,10 +482,18 @@ def check_text_tower(methods: Iterable[ResolvedMethod], model: Clip) -> None:
 
 
 def _needs_text_tower(method: Method) -> MethodError:
-    others = ", ".join(name for name, m in METHODS.items() if m.parameter != "context")
+    fixed = (m for m in METHODS.values() if m.parameter != "context" and not m.is_stateful)
+    others = ", ".join(m.name for m in fixed)
     return MethodError(
         f"{method.name} tunes the prompt, and this model has no text tower: use {others}."
     )
+
+
+def initial_state(tuner: Tuner, method: ResolvedMethod) -> Any:
+    """Return the state before the first image of a stream."""
+    if method.method.initial is None:
+        raise MethodError(f"{method.name} carries no state: run it with Tuner.predict.")
+    return method.method.initial(tuner.initial_text_features, logit_scale=tuner.logit_scale)
 
 
 def step_method(
@@ -499,8 +507,8 @@ def step_method(
         views: the original first.
         state: what the image before returned; None before the first image.
     """
-    if state is None and method.method.initial is not None:
-        state = method.method.initial(tuner.initial_text_features, logit_scale=tuner.logit_scale)
+    if state is None:
+        state = initial_state(tuner, method)
     return Episode(tuner, views).step(method, state)
 
 

@@ -317,6 +317,7 @@ async def methods() -> list[schemas.MethodInfo]:
             colour=method_look(name).colour,
         )
         for name, method in known_methods().items()
+        if not method.is_stateful  # a service that many share keeps no state
     ]
 
 

@@ -67,7 +67,8 @@ def _with_sorted_classes(setup: Setup) -> Setup:
 def read_evidence(path: Path) -> list[CellEvidence]:
     """Read the rows of a finished run with its first seed, so that each image counts once."""
     with open_run(path) as run:
-        cells = [cell for cell in run.cells if cell.seed == run.spec.seeds[0]]
+        first = (run.spec.seeds[0], None)  # a stream's rows depend on each other
+        cells = [cell for cell in run.cells if cell.repeat == first]
         if text := run.unfinished(*cells):
             raise RunError(text)
         return [_cell_evidence(run, cell) for cell in cells]

@@ -1,0 +1,80 @@
+"""What stream methods keep: a memory of unit features with a few places for each class.
+
+A full class keeps its items of lowest entropy. Items lie in blocks in the order in which they came;
+adding one copies one block alone, so that a step leaves the memory that it was given as it is and
+costs little beside reading the blocks in use.
+"""
+
+from typing import NamedTuple
+
+from dtpt.methods.base import Tensor
+from dtpt.methods.mean_views import mean_of_confident
+from dtpt.methods.tpt import select_confident
+from dtpt.methods.zero_shot import class_logits
+
+BLOCK = 128  # items
+
+
+class Memory(NamedTuple):
+    """At most `len(owner) / C` items of each of C classes."""
+
+    blocks: tuple[Tensor, ...]  # (BLOCK, D) features, filled from the first
+    owner: Tensor  # (M,) class of each item; -1 where there is none yet
+    entropy: Tensor  # (M,)
+
+    @property
+    def size(self) -> int:
+        return int((self.owner >= 0).sum())
+
+    def cosines(self, feature: Tensor) -> Tensor:
+        """Return the cosines (n,) of the items with a feature (D,)."""
+        n = self.size
+        cosines = feature.new_zeros(-(-n // BLOCK), BLOCK)
+        for row, block in zip(cosines, self.blocks, strict=False):
+            row.copy_(block @ feature)
+        return cosines.flatten()[:n]
+
+
+def empty_memory(text: Tensor, *, capacity: int) -> Memory:
+    """Return an empty memory with `capacity` places for each class of text features (C, D)."""
+    classes, dimensions = text.shape
+    places = capacity * classes
+    block = text.new_zeros(BLOCK, dimensions)  # one for all until it is written to
+    owner = text.new_full((places,), -1).long()
+    blocks = (block,) * -(-places // BLOCK)
+    return Memory(blocks, owner, text.new_zeros(places))
+
+
+def remember(
+    memory: Memory, feature: Tensor, *, label: int, entropy: Tensor, capacity: int
+) -> tuple[Memory, int | None]:
+    """Return the memory with an item more, and its place; None where all others are surer."""
+    mine = (memory.owner == label).nonzero()[:, 0]
+    place = memory.size
+    if len(mine) == capacity:
+        worst = int(mine[memory.entropy[mine].argmax()])
+        if not bool(entropy < memory.entropy[worst]):
+            return memory, None
+        place = worst
+    owner, entropies = memory.owner.clone(), memory.entropy.clone()
+    owner[place], entropies[place] = label, entropy
+    number, row = divmod(place, BLOCK)
+    block = memory.blocks[number].clone()
+    block[row] = feature
+    blocks = (*memory.blocks[:number], block, *memory.blocks[number + 1 :])
+    return Memory(blocks, owner, entropies), place
+
+
+def original_query(views: Tensor, text: Tensor, *, logit_scale: float) -> tuple[Tensor, Tensor]:
+    """Return feature (D,) and zero-shot logits (C,) of the original view."""
+    return views[0], class_logits(views[0], text, logit_scale=logit_scale)
+
+
+def views_query(
+    views: Tensor, text: Tensor, *, logit_scale: float, fraction: float = 0.3
+) -> tuple[Tensor, Tensor]:
+    """Return the mean feature (D,) of the confident views and their mean log-probability (C,)."""
+    logits = class_logits(views, text, logit_scale=logit_scale)  # (N, C)
+    mean = views[select_confident(logits, fraction)].mean(dim=0)  # (D,)
+    answer = mean_of_confident(views, text, logit_scale=logit_scale, fraction=fraction)
+    return mean / mean.norm(), answer

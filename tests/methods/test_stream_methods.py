@@ -1,0 +1,216 @@
+"""Methods that carry state, against a few lines written from their definitions."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dtpt.errors import MethodError
+from dtpt.methods import METHODS, resolve_method
+from dtpt.methods.memory import BLOCK, empty_memory, remember
+from dtpt.tuning.state import pack_state, state_digest, state_tensors, unpack_state
+
+C, D, SCALE, IMAGES = 7, 12, 20.0, 80
+STREAMS = [name for name, method in METHODS.items() if method.is_stateful]
+
+
+def text_features():
+    generator = torch.Generator().manual_seed(0)
+    return F.normalize(torch.randn(C, D, generator=generator, dtype=torch.float64), dim=-1)
+
+
+def view_stream(seed, *, images=IMAGES, views=20):
+    """Views of images near random classes, from sure to undecided."""
+    generator, text = torch.Generator().manual_seed(seed), text_features()
+    for _ in range(images):
+        label = int(torch.randint(C, (1,), generator=generator))
+        noise = 0.2 + 1.2 * float(torch.rand(1, generator=generator))
+        centre = text[label] + noise * torch.randn(D, generator=generator).double() / math.sqrt(D)
+        yield F.normalize(
+            centre + 0.1 * torch.randn(views, D, generator=generator, dtype=torch.float64), dim=-1
+        )
+
+
+def run(name, streams, *, step=None):
+    method, text = METHODS[name], text_features()
+    state, answers = method.initial(text, logit_scale=SCALE), []
+    for views in streams:
+        logits, state = (step or method.step)(state, views, text=text, logit_scale=SCALE)
+        answers.append(logits)
+    return torch.stack(answers), state
+
+
+def nats(p):
+    return float(-(p * p.log()).sum())
+
+
+# ---- the definitions, in a few lines each
+
+
+def plain_tda(streams, *, base=math.e, alpha=2.0, beta=5.0, look=None, boosted=0.0):
+    text, positive, negative, answers = text_features(), {}, {}, []
+
+    def enter(cache, label, item, places):
+        kept = [*cache.get(label, []), item]
+        cache[label] = sorted(kept, key=lambda each: each[1])[:places]
+
+    for views in streams:
+        f, z = look(views) if look else (views[0], SCALE * text @ views[0])
+        p = z.softmax(-1)
+        label, h = int(z.argmax()), nats(p)
+        enter(positive, label, (f, h), 3)
+        if 0.2 < h / math.log(C, base) < 0.5:
+            enter(negative, label, (f, h, (p > 0.03).double()), 2)
+        used = {key: list(items) for key, items in positive.items()}
+        if boosted:
+            all_p = (SCALE * views @ text.T).softmax(-1)
+            entropies = [nats(row) for row in all_p]
+            for k in sorted(range(len(views)), key=entropies.__getitem__)[
+                : int(boosted * len(views))
+            ]:
+                enter(used, int(all_p[k].argmax()), (views[k], entropies[k]), 3)
+        z = z.clone()
+        for key, items in used.items():
+            z[key] += alpha * sum(math.exp(-beta * (1 - float(f @ g))) for g, _ in items)
+        for items in negative.values():
+            for g, _, mask in items:
+                z -= 0.117 * math.exp(-(1 - float(f @ g))) * mask
+        answers.append(z)
+    return torch.stack(answers)
+
+
+def mean_view(views, fraction=0.3):
+    log_p = (SCALE * views @ text_features().T).log_softmax(-1)
+    sure = sorted(range(len(views)), key=lambda k: nats(log_p[k].exp()))
+    chosen = sure[: int(fraction * len(views))]
+    return F.normalize(views[chosen].mean(0), dim=0), log_p[chosen].exp().mean(0).log()
+
+
+DEFINITIONS = {
+    "tda": plain_tda,
+    "tda:published": lambda s: plain_tda(s, base=2.0),
+    "tda:views": lambda s: plain_tda(s, look=mean_view),
+    "boostadapter": lambda s: plain_tda(s, boosted=0.1),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", STREAMS)
+def test_method_is_its_definition(name, seed):
+    ours, _ = run(name, view_stream(seed))
+    plain = DEFINITIONS[name](list(view_stream(seed)))
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-10)
+    zero_shot = torch.stack([SCALE * text_features() @ v[0] for v in view_stream(seed)])
+    assert not torch.allclose(ours.softmax(-1), zero_shot.softmax(-1), atol=1e-2)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_step_changes_nothing_and_shapes_stay(name):
+    method, text = METHODS[name], text_features()
+    initial = state = method.initial(text, logit_scale=SCALE)
+    for views in view_stream(3, images=30):
+        before = state_digest(state)
+        first, after = method.step(state, views, text=text, logit_scale=SCALE)
+        again, same = method.step(state, views, text=text, logit_scale=SCALE)
+        assert state_digest(state) == before
+        assert torch.equal(first, again)
+        assert state_digest(after) == state_digest(same)
+        state = after
+    shapes = [(n, t.shape, t.dtype) for n, t in state_tensors(state)]
+    assert shapes == [(n, t.shape, t.dtype) for n, t in state_tensors(initial)]
+    assert state_digest(state) != state_digest(initial)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stored_state_goes_on_with_the_same_bits(name):
+    method, text = METHODS[name], text_features().float()
+    streams = [views.float() for views in view_stream(4, images=40)]
+
+    def go_on(state, some):
+        answers = []
+        for views in some:
+            logits, state = method.step(state, views, text=text, logit_scale=SCALE)
+            answers.append(logits)
+        return torch.stack(answers), state
+
+    initial = method.initial(text, logit_scale=SCALE)
+    whole, end = go_on(initial, streams)
+    _, middle = go_on(initial, streams[:17])
+    stored = pack_state(middle, initial=initial)
+    fresh = method.initial(text, logit_scale=SCALE)  # as another process makes it
+    read = unpack_state(stored, initial=fresh)
+    assert state_digest(read) == state_digest(middle)
+    rest, last = go_on(read, streams[17:])
+    assert torch.equal(rest, whole[17:])
+    assert state_digest(last) == state_digest(end)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_methods_of_the_original_view_read_no_other(name):
+    method = resolve_method(name)
+    assert method.uses_views == (not method.method.original)
+    streams = list(view_stream(5, images=12))
+    alone = [views[:1] for views in streams]
+    is_same = torch.equal(run(name, streams)[0], run(name, alone)[0])
+    assert is_same == method.method.original
+
+
+def test_published_settings_are_those_of_the_data_set():
+    published = resolve_method("tda:published")
+    dtd, own = published.on_dataset("dtd"), published.on_dataset("folder:pets")
+    streams = list(view_stream(6))
+    torch.testing.assert_close(
+        run("tda:published", streams, step=dtd.method.step)[0],
+        plain_tda(streams, base=2.0, alpha=2.0, beta=3.0),
+        rtol=0,
+        atol=1e-10,
+    )
+    assert own == published
+    assert resolve_method("tda").on_dataset("dtd") == resolve_method("tda")
+
+
+def test_a_memory_longer_than_a_block_keeps_the_surest_of_each_class():
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randn(60, 4, generator=generator)
+    memory, kept = empty_memory(text, capacity=3), {}
+    for _ in range(900):
+        label = int(torch.randint(60, (1,), generator=generator))
+        feature, entropy = torch.randn(4, generator=generator), torch.rand(1, generator=generator)
+        memory, _ = remember(memory, feature, label=label, entropy=entropy[0], capacity=3)
+        kept.setdefault(label, []).append((float(entropy), feature))
+    assert memory.size == 180 > BLOCK
+    query = torch.randn(4, generator=generator)
+    cosines = memory.cosines(query)
+    for label, items in kept.items():
+        surest = sorted(items, key=lambda item: item[0])[:3]
+        expected = sorted(float(feature @ query) for _, feature in surest)
+        ours = sorted(cosines[memory.owner[:180] == label].tolist())
+        assert ours == pytest.approx(expected, abs=1e-6)
+
+
+# ---- states as files
+
+
+def test_what_a_cache_has_not_filled_takes_no_space():
+    text = torch.eye(400, 64)
+    method = METHODS["tda"]
+    initial = method.initial(text, logit_scale=SCALE)
+    _, state = method.step(initial, text[:1], text=text, logit_scale=SCALE)
+    whole = sum(tensor.nbytes for _, tensor in state_tensors(state))
+    assert len(pack_state(initial, initial=initial)) < 100
+    assert len(pack_state(state, initial=initial)) < whole / 3
+
+
+def test_states_of_other_shapes_are_refused():
+    initial, other = (METHODS["tda"].initial(torch.eye(c, 4), logit_scale=1.0) for c in (3, 4))
+    with pytest.raises(MethodError, match="shape"):
+        pack_state(other, initial=initial)
+    filled = METHODS["tda"].step(other, torch.eye(1, 4), text=torch.eye(4, 4), logit_scale=1.0)[1]
+    with pytest.raises(MethodError, match="positive"):
+        unpack_state(pack_state(filled, initial=other), initial=initial)
+    with pytest.raises(MethodError, match="list"):
+        state_digest([torch.zeros(1)])
+    wrong = (torch.tensor([math.nan]),)
+    with pytest.raises(MethodError, match="numbers"):
+        unpack_state(pack_state(wrong, initial=(torch.zeros(1),)), initial=(torch.zeros(1),))
