@@ -112,6 +112,7 @@ def test_table_of_a_run_is_whole_at_any_width(capsys, monkeypatch):
     ]
     spec = SimpleNamespace(
         seeds=(0, 1),
+        order=None,
         template="a photo of a {}.",
         model=SimpleNamespace(name="ViT-B-16/openai"),
         dataset=lambda _: SimpleNamespace(whole=1692),

@@ -91,7 +91,9 @@ def _hash(seed: int, what: int | str) -> bytes:
     return hashlib.sha256(f"order:{seed}:{what}".encode()).digest()
 
 
-def order_digest(datasets: Sequence[Sequence[_Labelled]], kind: str, seeds: Sequence[int]) -> str:
+def order_digest(
+    datasets: Sequence[Sequence[_Labelled]], kind: str, *, seeds: Sequence[int]
+) -> str:
     """Return the hash of all sample ids in all orders."""
     return digest(
         [

@@ -417,7 +417,7 @@ def _order(
     if not methods:
         return None
     seeds = (0,) if options.order == GIVEN else options.order_seeds
-    ids = order_digest([dataset.samples for dataset in datasets], options.order, seeds)
+    ids = order_digest([dataset.samples for dataset in datasets], options.order, seeds=seeds)
     return OrderSpec(kind=options.order, seeds=seeds, methods=methods, digest=ids)
 
 

@@ -54,7 +54,7 @@ def pack_state(state: Any, *, initial: Any, metadata: Mapping[str, str] | None =
 
     first, packed = dict(state_tensors(initial)), {}
     for name, tensor in state_tensors(state):
-        _check(name, tensor, first)
+        _check(name, tensor, first=first)
         if tensor is not first[name]:
             packed[name] = tensor.detach().cpu().contiguous().numpy()
     return save(packed, dict(metadata or {}))
@@ -75,13 +75,13 @@ def unpack_state(data: bytes, *, initial: Any) -> Any:
     except (SafetensorError, ValueError) as error:
         raise MethodError(f"A stored state is damaged: {error}.") from error
     for name, tensor in stored.items():
-        _check(name, tensor, first)
+        _check(name, tensor, first=first)
         if tensor.is_floating_point() and bool(tensor.isnan().any()):
             raise MethodError(f"A stored state has numbers in {name} that are none.")
     return _filled(initial, {name: _own(t, first[name]) for name, t in stored.items()})
 
 
-def _check(name: str, tensor: Tensor, first: Mapping[str, Tensor]) -> None:
+def _check(name: str, tensor: Tensor, *, first: Mapping[str, Tensor]) -> None:
     known = first.get(name)
     if known is None or known.shape != tensor.shape or known.dtype != tensor.dtype:
         expected = "nothing" if known is None else f"{tuple(known.shape)} {known.dtype}"
@@ -98,12 +98,12 @@ def _own(tensor: Tensor, like: Tensor) -> Tensor:
     return fresh
 
 
-def _filled(initial: Any, values: Mapping[str, Tensor], name: str = "") -> Any:
+def _filled(initial: Any, values: Mapping[str, Tensor], *, name: str = "") -> Any:
     if isinstance(initial, Tensor):
         return values.get(name or "state", initial)
     fields = getattr(initial, "_fields", range(len(initial)))
     parts = [
-        _filled(part, values, f"{name}.{field}" if name else str(field))
+        _filled(part, values, name=f"{name}.{field}" if name else str(field))
         for field, part in zip(fields, initial, strict=True)
     ]
     return type(initial)(*parts) if hasattr(initial, "_fields") else tuple(parts)
