@@ -1,4 +1,12 @@
-"""This machine: cores, memory, processor, versions. Imports neither NumPy nor torch."""
+"""This machine: cores, memory, processor, versions. Imports neither NumPy nor torch.
+
+`choose_threads` is the one rule for torch's threads. Workers that each answer their own images have
+one: together they fill the cores and never wait for each other. A process that answers one image
+after the other takes all cores it may use, which torch would not count by itself in a container
+with a quota. Its threads sleep while they wait (see `dtpt/__init__.py`), so that this costs nothing
+on a busy machine: docs/performance.md has the measurement. `dtpt eval` always has one thread,
+because its numbers must not depend on the machine in their last bits.
+"""
 
 import os
 import platform
@@ -22,6 +30,16 @@ def usable_cores() -> int:
     if quota.isdigit() and period.strip().isdigit():
         cores = min(cores, max(1, int(quota) // int(period)))
     return cores
+
+
+def choose_threads(given: int | None = None, *, workers: int = 1) -> int:
+    """Return the torch threads of each of some workers on a CPU.
+
+    Example:
+        >>> choose_threads(3), choose_threads(workers=4), choose_threads() == usable_cores()
+        (3, 1, True)
+    """
+    return given or (1 if workers > 1 else usable_cores())
 
 
 def free_memory() -> int | None:

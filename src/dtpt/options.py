@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dtpt.clip.config import MAX_MODEL_SIZE
 from dtpt.errors import OptionError, explain
+from dtpt.methods.table import DEFAULT_METHOD
 from dtpt.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class PredictOptions(ModelOptions, ImageOptions):
 
     Example:
         >>> PredictOptions(classes="cat,dog").method
-        'd-tpt'
+        'mean-views'
     """
 
     classes: str | None = Field(default=None, description="Class names, comma-separated.")
@@ -179,7 +180,7 @@ class PredictOptions(ModelOptions, ImageOptions):
         default=None, description="File with one class name per line."
     )
     method: str = Field(
-        default="d-tpt",
+        default=DEFAULT_METHOD,
         description="name[+modifier][@lambda]; `dtpt methods` lists them. @auto finds the "
         "lambda from the images.",
     )
@@ -192,10 +193,19 @@ class PredictOptions(ModelOptions, ImageOptions):
         "and abstention; class names and settings that are not given come from it.",
     )
     threads: int | None = Field(
-        default=None, ge=1, le=1024, description="torch threads; torch decides when not given."
+        default=None,
+        ge=1,
+        le=1024,
+        description="torch threads; when not given, 1 of each of several workers, else all cores.",
     )
     workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
-        default=1, description="Worker processes for many images; auto fills the cores."
+        default="auto",
+        description="Worker processes; auto: on a CPU as many as cores, memory and the number of "
+        "images are worth.",
+    )
+    output: Path | None = Field(
+        default=None,
+        description="File of the answers, .csv, .jsonl or .parquet, instead of printing them.",
     )
     quiet: bool = Field(default=False, description="Show no progress.")
 
@@ -209,7 +219,7 @@ class EvalOptions(ModelOptions):
     """
 
     dataset: Datasets
-    method: Methods = ("zero-shot", "tpt", "d-tpt")
+    method: Methods = ("zero-shot", "tpt", "d-tpt", DEFAULT_METHOD)
     lambda_: Annotated[
         tuple[Lambda, ...],
         Listed,

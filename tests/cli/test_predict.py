@@ -1,5 +1,6 @@
 """`dtpt predict`: class names, wrong values, unreadable images, lambdas from the images."""
 
+import csv
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from dtpt.cli import main
 from dtpt.cli import predict as command
 from dtpt.cli.exits import explain
 from dtpt.clip.loading import load_model
-from dtpt.errors import CheckpointError, PromptError, WorkerError
+from dtpt.errors import CheckpointError, ImageError, OptionError, PromptError, WorkerError
 from dtpt.prediction import Classifier
 
 CLASSES = ("--classes", "cat,dog,green square")
@@ -97,6 +98,64 @@ def test_class_file_that_is_not_a_list_is_refused_at_once(call, tmp_path, monkey
     for name, reason in {"pipe": "pipe", "latin": "utf-8", "long": "100", "absent": "No"}.items():
         with pytest.raises(PromptError, match=f"{name}: .*{reason}"):
             call("a.png", "--classes-file", tmp_path / name)
+
+
+def test_a_folder_stands_for_its_images(call, images, capsys, tmp_path):
+    for name in ("b/2.png", "b/.hidden.png", ".c/3.png", "b/notes.txt", "a/1.PNG"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(images[0], tmp_path / "in" / name)
+    call(tmp_path / "in", images[1], *CLASSES, "--json")
+    found = [row["image"] for row in rows(capsys)]
+    assert found == [str(tmp_path / "in/a/1.PNG"), str(tmp_path / "in/b/2.png"), str(images[1])]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ImageError, match="empty"):
+        call(tmp_path / "empty", *CLASSES)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_answers_are_written_to_a_file(call, images, capsys, tmp_path, suffix, workers):
+    if suffix == ".parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+    damaged, path = tmp_path / "damaged.png", tmp_path / f"answers{suffix}"
+    damaged.write_bytes(b"no image")
+    words = ("--output", path, "--workers", workers, "--quiet")
+    with pytest.raises(SystemExit) as stop:
+        call(damaged, *images, *CLASSES, *words)
+    assert stop.value.code == 1
+    assert capsys.readouterr().out == ""
+    call(*images, *CLASSES, "--json")
+    expected = rows(capsys)
+    if suffix == ".csv":
+        with path.open(newline="") as stream:
+            bad, *found = csv.DictReader(stream)
+    elif suffix == ".parquet":
+        bad, *found = parquet.read_table(path).to_pylist()
+    else:
+        bad, *found = map(json.loads, path.read_text().splitlines())
+    assert "damaged.png" in bad["error"]
+    assert [row["label"] for row in found] == [row["label"] for row in expected]
+    confidences = [float(row["confidence"]) for row in found]
+    assert confidences == [row["confidence"] for row in expected]
+
+
+def test_a_file_of_answers_appears_when_all_are_there(call, images, tmp_path, monkeypatch):
+    def interrupted(self, images, **_):
+        yield self.predict(images[0])
+        raise WorkerError("A process ended.")
+
+    monkeypatch.setattr(Classifier, "predict_each", interrupted)
+    (tmp_path / "answers.csv").write_text("older")
+    with pytest.raises(WorkerError):
+        call(*images, *CLASSES, "--output", tmp_path / "answers.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.csv"]
+    assert (tmp_path / "answers.csv").read_text() == "older"
+
+
+@pytest.mark.parametrize("name", ["answers.txt", "answers", "none/answers.csv"])
+def test_a_file_that_cannot_be_written_is_refused(call, images, tmp_path, name):
+    with pytest.raises(OptionError, match="answers"):
+        call(*images, *CLASSES, "--output", tmp_path / name)
 
 
 def test_unreadable_image_does_not_stop_the_others(call, images, capsys, tmp_path):

@@ -77,6 +77,8 @@ class Setting:
             name = name.with_modifier(f"views={self.fraction:g}")
         cost = method_cost(resolve_method(str(name)), views=self.views)
         text_passes = cost.text_forward + cost.text_backward
+        if passes is not None and passes.is_integer():
+            passes = int(passes)
         return asdict(self) | {"image_passes": passes, "text_passes": text_passes}
 
 

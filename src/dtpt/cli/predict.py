@@ -1,18 +1,23 @@
 """`dtpt predict`: classify images with any method."""
 
 import json
+import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dtpt.cli.answers import answers_file
 from dtpt.cli.exits import PARTIAL
 from dtpt.cli.flags import AsJson, Config, flags
 from dtpt.cli.output import show
+from dtpt.data.layouts import is_image_name
 from dtpt.errors import ImageError, PromptError, PromptWarning, os_error
 from dtpt.files import printable, read_limited
+from dtpt.machine import choose_threads, free_memory, usable_cores
 from dtpt.options import PredictOptions
 from dtpt.tables import Cell, Column, Row, Table
 
@@ -39,11 +44,12 @@ def predict(
     Give the class names with --classes or --classes-file; a model of text features (features:)
     brings its own. An image that cannot be read does not
     stop the others: its row has the reason, and the exit code is 1. --json prints one line for
-    each image.
+    each image; --output writes a file when all are answered.
 
     Args:
-        images: Image files.
+        images: Image files, and folders whose images are all classified.
     """
+    images = list(find_images(images))
     options, calibration = _with_calibration(options)
     names = _class_names(options, calibration)
     with warnings.catch_warnings(record=True) as caught:
@@ -52,19 +58,67 @@ def predict(
     for note in (*classifier.model.notes, *(warning.message for warning in caught)):
         print(note, file=sys.stderr)
     classifier.fit_lambda(_readable(images))  # of a method such as d-tpt@auto
-    rows = []
     progress = not (options.quiet or as_json)
-    for row in _rows(classifier, images, options=options, progress=progress):
-        rows.append(row)
-        if as_json:
-            print(json.dumps(row), flush=True)  # at once: finished predictions are not lost
-    if not as_json:
-        show(_table(rows, classifier.method.name))
-        for row in rows:
-            if row.get("warning"):
-                print(f"{row['image']}: {row['warning']}", file=sys.stderr)
-    if any("error" in row for row in rows):
+    answers = _rows(classifier, images, options=options, progress=progress)
+    if options.output is not None:
+        unreadable = _save(answers, options.output)
+    elif as_json:
+        unreadable = _print_lines(answers)
+    else:
+        unreadable = _print_table(answers, classifier.method.name)
+    if unreadable:
         sys.exit(PARTIAL)
+
+
+def find_images(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield files as they are, and in place of a folder the images in it, sorted by path.
+
+    Raises:
+        ImageError: A folder without an image; hidden files and folders do not count.
+    """
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = []
+        for folder, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found += [Path(folder, name) for name in names if is_image_name(name)]
+        if not found:
+            raise ImageError(f"The folder {printable(path)} has no images.")
+        yield from sorted(found)
+
+
+def _save(rows: Iterable[dict[str, Any]], path: Path) -> int:
+    """Write all rows to a file; return how many images could not be read."""
+    counts: Counter[str] = Counter()
+    with answers_file(path) as write:
+        for row in rows:
+            write(row)
+            counts["images"] += 1
+            for name in ("error", "abstained", "warning"):
+                counts[name] += bool(row.get(name))
+    parts = [f"{counts['images']:,} images", f"{counts['error']} unreadable"]
+    parts += [f"{counts['abstained']} abstained", f"{counts['warning']} with a warning"]
+    print(f"Wrote {printable(path)}: {', '.join(parts)}", file=sys.stderr)
+    return counts["error"]
+
+
+def _print_lines(rows: Iterable[dict[str, Any]]) -> int:
+    unreadable = 0
+    for row in rows:
+        print(json.dumps(row), flush=True)  # at once: finished predictions are not lost
+        unreadable += "error" in row
+    return unreadable
+
+
+def _print_table(rows: Iterable[dict[str, Any]], method: str) -> int:
+    rows = list(rows)
+    show(_table(rows, method))
+    for row in rows:
+        if row.get("warning"):
+            print(f"{row['image']}: {row['warning']}", file=sys.stderr)
+    return sum("error" in row for row in rows)
 
 
 def _with_calibration(options: PredictOptions) -> "tuple[PredictOptions, Calibration | None]":
@@ -119,8 +173,7 @@ def _classifier(
     from dtpt.methods import resolve_method
     from dtpt.prediction import Classifier
 
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(choose_threads(options.threads))
     context = None if options.context is None else load_context(options.context)
     method = resolve_method(options.method, lambda_=options.lambda_)
     if calibration is not None and method.name == calibration.setup.method:
@@ -157,16 +210,38 @@ def _rows(
 
     from dtpt.terminal import Console
 
-    threads = options.threads or 1  # of each worker
-    predictions = classifier.predict_each(images, workers=options.workers, threads=threads)
+    workers, threads = _workers(classifier, options, images=len(images))
+    predictions = classifier.predict_each(images, workers=workers, threads=threads)
     console = Console(stderr=True)
     is_visible = progress and len(images) > 1 and console.is_terminal
-    steps = track(images, "Tuning", console=console, disable=not is_visible)
+    steps = track(images, "Classifying", console=console, disable=not is_visible)
     for path, prediction in zip(steps, predictions, strict=True):
         if isinstance(prediction, ImageError):
             yield {"image": printable(path), "error": str(prediction)}
         else:
             yield {"image": printable(path), **prediction.to_dict()}
+
+
+def _workers(classifier: "Classifier", options: PredictOptions, *, images: int) -> tuple[int, int]:
+    """Return how many processes predict, and the threads of each; on an accelerator they render."""
+    from dtpt.runs.resources import Machine, choose_resources, describe_work
+
+    device = classifier.model.device.type
+    views = classifier.predictor.recipe_for([classifier.method]).count
+    chosen = choose_resources(
+        Machine(usable_cores(), free_memory(), device),
+        describe_work(
+            classifier.model,
+            images=images,
+            views=views,
+            classes=len(classifier.classes),
+            is_shippable=True,
+        ),
+        workers=options.workers,
+    )
+    is_auto = options.workers == "auto" and device != "cpu"
+    workers = 1 + chosen.view_workers if is_auto else chosen.workers
+    return workers, choose_threads(options.threads, workers=workers)
 
 
 def _table(rows: Sequence[dict[str, Any]], method: str) -> Table:

@@ -35,5 +35,6 @@ METHODS: dict[str, Method] = {
         *(RANDOM_TPT, RANDOM_TPT_1),  # null controls
     )
 }
+DEFAULT_METHOD = MEAN_VIEWS.name  # of predict, Classifier and the playground
 PAPER_METHODS = tuple(method.name for method in PAPER)
 MODIFIERS: dict[str, Modifier] = {m.name: m for m in (NO_TDD, NO_TDD_ALIGNED, NO_IDD, SALS)}

@@ -41,6 +41,7 @@ from dtpt.files import AnyPath
 from dtpt.images import ImageSource, open_image
 from dtpt.machine import usable_cores
 from dtpt.methods import Method, ResolvedMethod, resolve_method
+from dtpt.methods.table import DEFAULT_METHOD
 from dtpt.prediction.prediction import KeptViews, Prediction
 from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA, Predictor, Rendered
 from dtpt.prediction.saving import read_classifier, write_classifier
@@ -69,7 +70,7 @@ class Classifier:
     Args:
         model: A CLIP from `load_model`.
         classes: At least two class names; `_` counts as a blank.
-        method: A name such as "d-tpt", "tpt+sals", "c-tpt@20", "mean-views", or a `Method`.
+        method: A name such as "mean-views", "d-tpt", "tpt+sals", "c-tpt@20", or a `Method`.
         template: Prompt with {} for the class name; its words are tuned.
         views: How many views, the original included; or a whole recipe.
         seed: Of the random views.
@@ -102,7 +103,7 @@ class Classifier:
         model: Clip,
         classes: Iterable[str],
         *,
-        method: str | Method | ResolvedMethod = "d-tpt",
+        method: str | Method | ResolvedMethod = DEFAULT_METHOD,
         template: str = DEFAULT_TEMPLATE,
         views: int | ViewRecipe = 64,
         seed: int = 0,

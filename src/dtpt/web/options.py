@@ -47,7 +47,7 @@ class ServeOptions(LoadOptions, Limits):
     ] = ()
     threads: Annotated[
         int | None,
-        Field(ge=1, le=1024, description="torch threads; torch decides when not given."),
+        Field(ge=1, le=1024, description="torch threads; all usable cores when not given."),
     ] = None
     open_: Annotated[bool, Field(alias="open", description="Open a browser.")] = False
     quiet: Annotated[bool, Field(description="Print no log line per request.")] = False

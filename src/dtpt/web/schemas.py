@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from dtpt.calibration import Provenance, Targets
 from dtpt.errors import short_repr
 from dtpt.methods import parse_label
+from dtpt.methods.table import DEFAULT_METHOD
 from dtpt.options import ImageOptions
 
 MAX_CLASSES, MAX_METHODS, MAX_VIEWS, MAX_STEPS, MAX_BINS = 1000, 12, 64, 10, 100
@@ -58,7 +59,7 @@ class PredictSettings(ImageOptions):
     methods: Annotated[
         tuple[MethodName, ...],
         Field(min_length=1, max_length=MAX_METHODS, description="Of /v1/methods, or d-tpt@1e5."),
-    ] = ("zero-shot", "d-tpt")
+    ] = ("zero-shot", DEFAULT_METHOD)
     template: Annotated[Text, Field(description="Prompt with {} for the class name.")] = (
         "a photo of a {}."
     )

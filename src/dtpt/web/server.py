@@ -14,6 +14,7 @@ from dtpt.calibration import Calibration, read_calibration
 from dtpt.clip.model import Clip
 from dtpt.errors import CalibrationError, DtptError, os_error
 from dtpt.files import printable
+from dtpt.machine import choose_threads
 from dtpt.web.app import Service, build_app
 from dtpt.web.connection import BACKLOG, MOST_HEADER_BYTES, allow_open_files, protocol
 from dtpt.web.evidence import read_evidence
@@ -44,8 +45,7 @@ def start(
     ready: Callable[[], None],
 ) -> None:
     """Load the model, while connections wait in the listener, and serve them until a signal."""
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(choose_threads(options.threads))
     evidence = [cell for path in options.evidence for cell in read_evidence(path)]
     calibrations = {path: read_calibration(path) for path in options.calibration}
     model = options.load()

@@ -16,7 +16,7 @@ import { defaults, fromAddress, makeStore } from "./store.js";
 import { mountViews } from "./views.js";
 import { mountWords } from "./words.js";
 
-const FIRST = ["zero-shot", "tpt", "c-tpt", "d-tpt"]; // selected at the start
+const FIRST = ["zero-shot", "mean-views", "tpt", "d-tpt"]; // selected at the start
 
 async function start() {
   mountJumps();

@@ -3,9 +3,10 @@
 import { byId, h } from "./dom.js";
 import { makeSlider } from "./slider.js";
 
-/** The paper's methods for readers who have not read it; the others have the server's summary. */
+/** The methods that are listed first, for readers who have not read the paper. */
 const DESCRIPTIONS = {
   "zero-shot": "the model without tuning",
+  "mean-views": "averages the most confident views; tunes nothing",
   tpt: "tunes the prompt until the model is confident on its best views",
   "c-tpt": "TPT with a regulariser that spreads the class features",
   "o-tpt": "TPT with a regulariser that makes class features orthogonal",
@@ -20,9 +21,10 @@ export function mountMethods(store, server) {
   const listed = server.methods.filter((method) => !method.name.endsWith("-static")); // variants of the others
   const rows = new Map(listed.map((method) => [method.name, row(method)]));
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const list = (inPaper) => h("ul", { class: "methods" },
-    ...listed.filter((method) => method.in_paper === inPaper).map((method) => rows.get(method.name).element));
-  byId("methods").replaceChildren(list(true), h("details", { class: "more" }, h("summary", {}, "More methods"), list(false)), problem);
+  const first = Object.keys(DESCRIPTIONS).filter((name) => rows.has(name));
+  const others = [...rows.keys()].filter((name) => !first.includes(name));
+  const list = (names) => h("ul", { class: "methods" }, ...names.map((name) => rows.get(name).element));
+  byId("methods").replaceChildren(list(first), h("details", { class: "more" }, h("summary", {}, "More methods"), list(others)), problem);
 
   function row(method) {
     const id = `method-${method.name}`;
