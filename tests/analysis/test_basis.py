@@ -254,8 +254,8 @@ def test_a_basis_is_a_loss(double_clip, basis):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
-def test_what_has_no_loss_or_tunes_a_shift_has_no_basis():
-    for name in ("tpt", "zero-shot", "d-tps"):
+def test_what_has_no_loss_has_no_basis():
+    for name in ("tpt", "zero-shot", "tps"):
         with pytest.raises(MethodError, match=name):
             in_basis(METHODS[name], IDENTITY, name="x")
 

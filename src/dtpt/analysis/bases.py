@@ -3,7 +3,9 @@
 Multiply the outputs of both towers by one orthogonal matrix Q: every cosine stays. Text features t
 become t Q and views v become v Q, so that logits stay as well: a method in the basis Q is the same
 method with the regulariser R(t Q) in the model's own basis. A basis is therefore a loss; image
-features are computed once, and all bases share one backward pass of the entropy.
+features are computed once, and all bases share one backward pass of the entropy. A shift of the
+features (TPS) is itself a set of coordinates, so its signed first step would depend on a rotation
+with any loss; it stays in the model's own basis, and only what the regulariser sees is turned.
 
 The bases answer one question each. With the sign of the dominant coordinate flipped, every |t| and
 every cosine stays, and DEM pushes the other way. Random rotations are the null distribution of the
@@ -105,11 +107,11 @@ def in_basis(method: Method, rotation: "Tensor", *, name: str) -> Method:
     """Return a method whose regulariser sees text features (C, D) in another basis.
 
     Raises:
-        MethodError: It has no regulariser, or tunes features in a basis of its own.
+        MethodError: It has no regulariser.
     """
     plain, anchored = method.regulariser, method.anchored
-    if not method.is_regularised or method.parameter != "context":
-        raise MethodError(f"{method.name}: name a method that tunes the prompt by a regulariser.")
+    if not method.is_regularised:
+        raise MethodError(f"{method.name}: name a method with a regulariser.")
     return replace(
         method,
         name=f"{method.name} ({name})",

@@ -1,5 +1,7 @@
 """What depends on the basis of the joint space: D-TPT, and with it the dominant dimension.
 
+With `shift` it is D-TPS, whose signed step stays in the model's own basis in all of them.
+
 In every basis of `bases.py` all cosines are the same, so zero-shot, TPT, C-TPT and O-TPT predict as
 before, up to rounding. D-TPT does not, because a softmax over coordinates sees the basis. It is run
 in each of them, at equal λ and at the λ that wins an equal fraction of signs. Random rotations show
@@ -41,22 +43,23 @@ from dtpt.analysis.study import (
     Names,
     Study,
     StudyFamily,
+    StudyOptions,
     Variant,
     fact_text,
     make_folder,
     measure,
     origin_of,
     study_tables,
+    with_shift,
 )
 from dtpt.data.catalog import family_title
 from dtpt.errors import RunError
 from dtpt.executors.pool import Announce
 from dtpt.files import digest, open_regular, write_atomically
-from dtpt.methods import Method, ResolvedMethod, resolve_method
+from dtpt.methods import METHODS, Method, ResolvedMethod, resolve_method
 from dtpt.methods.base import AutoLambda
-from dtpt.methods.d_tpt import D_TPT
 from dtpt.metrics import METRICS, Conventions, PooledPredictions, Predictions, pool
-from dtpt.options import EvalOptions, Lambda, Listed
+from dtpt.options import Lambda, Listed
 from dtpt.runs.progress import make_reporter
 from dtpt.tables import Table, text_table
 
@@ -70,7 +73,7 @@ if TYPE_CHECKING:
     from dtpt.tuning import Tuner
 
 NULL = ("accuracy", "signed_gap", "ece", "brier")
-UNTUNED = ("zero-shot", "tpt")  # for reference
+SHIFT_LAMBDAS = (1e5, 1e6, 1e7)  # a shift needs larger ones (see `dtpt.methods.tps`)
 EXAMPLES = 32  # images behind the mean image feature and the λ at matched strength
 HEADS = {"basis": "basis", "signs_won": "signs"}
 TITLES = {
@@ -80,12 +83,12 @@ TITLES = {
 }
 
 # One data set, n images, M methods: sample, cluster (n,); confidence, correct, p_label,
-#   sum_squares (n, M); the first two methods are `UNTUNED`, then basis by basis D-TPT at each
-#   strength; facts: JSON text with lists of `Facts` by kind.
+#   sum_squares (n, M); the first two methods are zero-shot and TPT, then basis by basis D-TPT at
+#   each strength; facts: JSON text with lists of `Facts` by kind.
 Columns = dict[str, npt.NDArray[Any]]
 
 
-class BasisOptions(EvalOptions):
+class BasisOptions(StudyOptions):
     """The options of `dtpt analyze basis`."""
 
     method: Annotated[
@@ -108,7 +111,18 @@ class BasisOptions(EvalOptions):
     def strengths(self) -> tuple[float | AutoLambda, ...]:
         """What is set alike in every basis: λ, or the fraction of signs won."""
         matched = (AutoLambda(quantile) for quantile in dict.fromkeys(self.quantiles))
-        return (*dict.fromkeys(self.lambdas), *matched)
+        is_default = self.shift and "lambdas" not in self.model_fields_set
+        return (*dict.fromkeys(SHIFT_LAMBDAS if is_default else self.lambdas), *matched)
+
+    @property
+    def untuned(self) -> tuple[str, str]:
+        """What has no basis, for reference."""
+        return ("zero-shot", self.plain)
+
+    @property
+    def subject(self) -> str:
+        """The method that sees the basis."""
+        return f"d-{self.plain}"
 
 
 @dataclass(frozen=True)
@@ -118,27 +132,30 @@ class BasisPlan:
     image_mean: npt.NDArray[np.float64]  # (D,)
     rotations: int
     lambdas: npt.NDArray[np.float64]  # (bases, strengths)
+    untuned: tuple[str, str]
+    subject: str
 
     def methods(self, tuner: "Tuner") -> list[ResolvedMethod]:
         """Return the methods without a basis, then D-TPT basis by basis at each strength."""
-        losses = dem_losses(tuner, self.image_mean, rotations=self.rotations)
+        subject = METHODS[self.subject]
+        losses = dem_losses(tuner, self.image_mean, subject=subject, rotations=self.rotations)
         tuned = [
             resolve_method(loss, lambda_=value)
             for (loss, _), row in zip(losses.values(), self.lambdas.tolist(), strict=True)
             for value in row
         ]
-        return [*map(resolve_method, UNTUNED), *tuned]
+        return [*map(resolve_method, self.untuned), *tuned]
 
 
 def dem_losses(
-    tuner: "Tuner", image_mean: npt.NDArray[np.float64], *, rotations: int
+    tuner: "Tuner", image_mean: npt.NDArray[np.float64], *, subject: Method, rotations: int
 ) -> "dict[str, tuple[Method, Tensor]]":
-    """Return D-TPT in every basis, with the rotation."""
+    """Return the subject (D-TPT) in every basis, with the rotation."""
     import torch
 
     text = tuner.initial_text_features
     bases = common_bases(text, torch.from_numpy(image_mean), rotations=rotations)
-    return {name: (in_basis(D_TPT, q, name=name), q) for name, q in bases.items()}
+    return {name: (in_basis(subject, q, name=name), q) for name, q in bases.items()}
 
 
 def basis_worker(
@@ -182,7 +199,7 @@ def study_basis(
 ) -> Study:
     """Predict all images in the model's own basis, and in others with the same cosines."""
     make_folder(options.output / "predictions")
-    options = options.model_copy(update={"lambda_": ()})
+    options = with_shift(options, model).model_copy(update={"lambda_": ()})
     prepared = prepare_pass(options, model=model, datasets=datasets)
     families: dict[str, dict[str, Columns]] = {}
     with closing(make_reporter(quiet=options.quiet)) as reporter:
@@ -215,6 +232,7 @@ def _path(prepared: "Prepared", options: BasisOptions) -> Path:
     """Return the file of one data set, named after everything that decides its numbers."""
     strengths = [str(strength) for strength in options.strengths]
     content = [prepared.spec.hash, strengths, NAMED, options.rotations, options.threads or 1]
+    content += [options.subject] * options.shift
     return options.output / "predictions" / f"{digest(content)[:32]}.npz"
 
 
@@ -266,7 +284,8 @@ def _prepare(
     (dataset,), tuner = prepared.datasets, spec.predictor(prepared.model, 0).tuner
     views = list(_examples(spec, dataset, model=prepared.model, seed=options.seed[0]))
     mean = np.stack([each[0].cpu().double().numpy() for each in views]).mean(axis=0)
-    losses = dem_losses(tuner, mean, rotations=options.rotations)
+    subject = METHODS[options.subject]
+    losses = dem_losses(tuner, mean, subject=subject, rotations=options.rotations)
     lambdas, bases = [], []
     for basis, (loss, rotation) in losses.items():
         row, facts = _strengths(tuner, loss, views=views, strengths=options.strengths)
@@ -278,7 +297,7 @@ def _prepare(
     invariance = [
         {"dataset": dataset.name, **fact} for fact in gradient_changes(tuner, methods, rotations)
     ]
-    plan = BasisPlan(mean, options.rotations, np.array(lambdas))
+    plan = BasisPlan(mean, options.rotations, np.array(lambdas), options.untuned, options.subject)
     return plan, {"bases": bases, "invariance": invariance}
 
 
@@ -337,9 +356,9 @@ def _found(sets: Mapping[str, Columns]) -> dict[str, list[Facts]]:
 def _pooled(
     sets: Mapping[str, Columns], options: BasisOptions
 ) -> dict[tuple[str, str], PooledPredictions]:
-    """Pool the images of a family, by basis and strength; ("tpt", "") and zero-shot have none."""
+    """Pool the images of a family, by basis and strength; TPT and zero-shot have none."""
     random = (f"random {k}" for k in range(options.rotations))
-    keys = [(name, "") for name in UNTUNED]
+    keys = [(name, "") for name in options.untuned]
     keys += [(b, _text(s)) for b in (*NAMED, *random) for s in options.strengths]
     return {
         key: pool({name: [_predictions(c, method=index)] for name, c in sets.items()})
@@ -371,7 +390,7 @@ def _family(
     """Compare D-TPT in every named basis with the own one, and flipped axes with unflipped."""
     variants = {
         name: Variant("without a regulariser", {"basis": name}, pooled[name, ""])
-        for name in UNTUNED
+        for name in options.untuned
     }
     for strength in options.strengths:
         text = _text(strength)
@@ -381,7 +400,7 @@ def _family(
             value = None if isinstance(strength, AutoLambda) else strength
             unflipped = basis.removesuffix(FLIPPED)
             variants[f"{basis}, @{text}"] = Variant(
-                f"D-TPT@{text}",
+                f"{options.subject.upper()}@{text}",
                 {"basis": basis, "lambda": value, "signs_won": signs},
                 pooled[basis, text],
                 None if basis == OWN else f"{OWN}, @{text}",
@@ -453,6 +472,6 @@ def _null_table(facts: Sequence[Facts]) -> Table:
             by_basis.setdefault(name, []).append(" to ".join(ends))
         text = f"{metric.text(fact['value'])} (p {fact['p']:.2g})"
         by_basis.setdefault(fact["basis"], []).append(text)
-    heads = ("family", "D-TPT", "basis", *(METRICS[key].title for key in NULL))
+    heads = ("family", "DEM", "basis", *(METRICS[key].title for key in NULL))
     lines = [(*key, name, *texts) for key, by in rows.items() for name, texts in by.items()]
     return text_table(TITLES["null"], heads, rows=lines)

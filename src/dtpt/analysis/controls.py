@@ -15,12 +15,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from dtpt.analysis.study import Design, Folder, Names, Part, Pooled, Variant
+from dtpt.analysis.study import Design, Folder, Names, Part, Pooled, StudyOptions, Variant
 from dtpt.errors import MethodError, MetricError
-from dtpt.methods import AutoLambda, parse_label, resolve_method
+from dtpt.methods import AutoLambda, parse_label, resolve_method, shift_label
 from dtpt.metrics import PooledPredictions, draw_metrics
 from dtpt.metrics.comparison import corrected_level
-from dtpt.options import EvalOptions, Listed
+from dtpt.options import Listed
 
 RANDOM = ("random-tpt", "random-tpt:1")
 CURVE = "smaller steps"
@@ -30,7 +30,7 @@ Quantile = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class ControlsOptions(EvalOptions):
+class ControlsOptions(StudyOptions):
     """The options of `dtpt analyze controls`."""
 
     method: Annotated[
@@ -54,7 +54,12 @@ class ControlsOptions(EvalOptions):
 
 def curve_methods(options: ControlsOptions) -> tuple[str, ...]:
     """Return zero-shot, TPT with smaller steps, and TPT."""
-    return ("zero-shot", *(f"tpt+lr={rate:g}" for rate in sorted(set(options.rates))), "tpt")
+    rates, plain = sorted(set(options.rates)), options.plain
+    return ("zero-shot", *(f"{plain}+lr={rate:g}" for rate in rates), plain)
+
+
+def random_methods(options: ControlsOptions) -> tuple[str, ...]:
+    return tuple(map(shift_label, RANDOM)) if options.shift else RANDOM
 
 
 def regularisers(options: ControlsOptions) -> dict[str, tuple[str, float]]:
@@ -64,7 +69,7 @@ def regularisers(options: ControlsOptions) -> dict[str, tuple[str, float]]:
         >>> print(*regularisers(ControlsOptions(dataset="x", method="c-tpt", quantiles=0.9)))
         c-tpt@auto=0.9 random-tpt@auto=0.9 random-tpt:1@auto=0.9
     """
-    names = dict.fromkeys((*options.method, *RANDOM))
+    names = dict.fromkeys((*options.method, *random_methods(options)))
     for name in names:
         if parse_label(name).rule or not resolve_method(name).method.is_regularised:
             raise MethodError(f"{name}: name a method with a regulariser, without @.")
@@ -83,17 +88,18 @@ def plan(options: ControlsOptions) -> list[Part]:
 def variants(options: ControlsOptions, pooled: Pooled) -> dict[str, Variant]:
     """Return the curve, and every regulariser beside the random directions of its quantile."""
     by_label = {label: predictions for (_, label), predictions in pooled.items()}
-    curve, methods = curve_methods(options), regularisers(options)
+    curve, methods, plain = curve_methods(options), regularisers(options), options.plain
+    controls = random_methods(options)
     distances = curve_distances(curve, {name: by_label[name] for name in (*curve, *methods)})
     rows = {name: Variant(CURVE, {"method": name}, by_label[name]) for name in curve}
     # how far above the curve TPT's accuracy at zero-shot's gap would be
-    rows["tpt"] = replace(rows["tpt"], further=("zero-shot",))
+    rows[plain] = replace(rows[plain], further=("zero-shot",))
     for label, (name, quantile) in methods.items():
-        is_random = name in RANDOM
+        is_random = name in controls
         facts = {"method": name, "quantile": quantile, "is_random": is_random}
         facts["above_curve"] = distances[label]
         group = f"{100 * quantile:g} % of the first step's signs won"
-        random = [k for k, other in methods.items() if other[1] == quantile and other[0] in RANDOM]
+        random = [k for k, (n, q) in methods.items() if q == quantile and n in controls]
         further = () if is_random else tuple(random)
         rows[label] = Variant(group, facts, by_label[label], further=further)
     return rows

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE_NAME = "analysis.json"
-WITHOUT_BASES = ("zero-shot", "tpt")  # figure 3b shows these without dominant dimensions
+WITHOUT_BASES = ("zero-shot", "tpt", "tps")  # figure 3b shows these without dominant dimensions
 # Sensitivity costs images · C · D exponentials per chart; this many take about 20 s on one core.
 KEPT_PRODUCTS = 2 * 10**8
 FEWEST_KEPT, MOST_KEPT = 256, 2048

@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from dtpt.analysis.study import Facts, Names, Origin, Study, fact_text
+from dtpt.analysis.study import (
+    Facts,
+    Names,
+    Origin,
+    ShiftOptions,
+    Study,
+    fact_text,
+    with_shift,
+)
 from dtpt.errors import PromptError
 from dtpt.machine import package_version
 from dtpt.methods import ResolvedMethod, resolve_method
-from dtpt.options import ModelOptions
 from dtpt.runs.progress import make_reporter
 from dtpt.tables import Table, text_table
 
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
 PAIRS_PER_TABLE = 4
 
 
-class RegularisersOptions(ModelOptions):
+class RegularisersOptions(ShiftOptions):
     """The options of `dtpt analyze regularisers`."""
 
     dataset: Annotated[
@@ -53,9 +60,14 @@ def study_regularisers(options: RegularisersOptions, *, model: "Clip | None" = N
     from dtpt.data.loading import expand_names
     from dtpt.runs.worker import torch_threads
 
-    lists = {name: class_list(name) for name in expand_names(options.dataset)}  # before weights
+    options = with_shift(options, model)
+    is_own = options.model.startswith("features:") and "dataset" not in options.model_fields_set
+    names = () if is_own else expand_names(options.dataset)
+    lists = {name: class_list(name) for name in names}  # before weights
     methods = [resolve_method(name) for name in options.method]
     loaded = model or options.load()
+    if is_own and loaded.fixed_text is not None:
+        lists = {"the model's": loaded.fixed_text.classes}
     pairs, left_out, title = [], [], "class lists"
     reporter = make_reporter(quiet=options.quiet)
     reporter.start(title, len(lists), done=0)
@@ -111,12 +123,11 @@ def class_list(name: str) -> tuple[str, ...]:
 
 
 def _tuner(model: "Clip", classes: tuple[str, ...], *, options: RegularisersOptions) -> "Tuner":
-    from dtpt.clip.prompts import PromptSet, load_context
-    from dtpt.tuning import Tuner
+    from dtpt.clip.prompts import load_context
+    from dtpt.prediction import Predictor
 
     context = load_context(options.context) if options.context else None
-    prompts = PromptSet.build(model, classes, template=options.template, context=context)
-    return Tuner(model, prompts)
+    return Predictor(model, classes, template=options.template, context=context).tuner
 
 
 def regulariser_tables(study: Study) -> Iterator[Table | str]:

@@ -18,9 +18,10 @@ from pydantic import Field
 from dtpt.data.catalog import family_title
 from dtpt.errors import ReportError, RunError, os_error
 from dtpt.files import write_atomically
+from dtpt.methods import shift_label
 from dtpt.metrics import METRICS, Comparison, Estimate, compare_table, pool
 from dtpt.metrics.comparison import POWER, estimates
-from dtpt.options import EvalOptions, Listed
+from dtpt.options import EvalOptions, Listed, ModelOptions
 from dtpt.tables import Cell, Column, Row, Table, metric_column, number_text
 
 if TYPE_CHECKING:
@@ -46,7 +47,41 @@ Folder = Annotated[
 ]
 Pooled = dict[tuple[str, str], "PooledPredictions"]  # by part and label of the method
 Facts = dict[str, Any]
-Options = TypeVar("Options", bound=EvalOptions)
+
+
+class ShiftOptions(ModelOptions):
+    """The option of every study whose methods tune the prompt."""
+
+    method: Names
+    shift: Annotated[
+        bool,
+        Field(
+            description="Study the same regularisers on a shift of the text features (tps instead "
+            "of tpt); a model without text tower always does."
+        ),
+    ] = False
+
+    @property
+    def plain(self) -> str:
+        """The tuned method without a regulariser."""
+        return "tps" if self.shift else "tpt"
+
+
+class StudyOptions(ShiftOptions, EvalOptions):
+    """Options of a study on images."""
+
+
+Options = TypeVar("Options", bound=StudyOptions)
+Shifted = TypeVar("Shifted", bound=ShiftOptions)
+
+
+def with_shift(options: Shifted, model: "Clip | None") -> Shifted:
+    """Return options whose methods tune a shift, where that is wanted or all that is possible."""
+    is_fixed = options.model.startswith("features:") if model is None else model.text is None
+    if not (options.shift or is_fixed):
+        return options
+    methods = tuple(dict.fromkeys(map(shift_label, options.method)))
+    return options.model_copy(update={"shift": True, "method": methods})
 
 
 @dataclass(frozen=True)
@@ -143,6 +178,7 @@ class Design(Generic[Options]):
         """Evaluate all parts, or what is missing of them, and summarise each family."""
         from dtpt.runs import run_options
 
+        options = with_shift(options, model)
         shared = {name: getattr(options, name) for name in EvalOptions.model_fields}
         shared |= {"lambda_": (), "keep": "top5", "shard": "1/1"}  # as much as the metrics need
         runs: dict[str, Run] = {}

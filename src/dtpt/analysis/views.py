@@ -15,17 +15,26 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dtpt.analysis.study import Design, Folder, Fractions, Names, Part, Pooled, Variant
+from dtpt.analysis.study import (
+    Design,
+    Folder,
+    Fractions,
+    Names,
+    Part,
+    Pooled,
+    StudyOptions,
+    Variant,
+)
 from dtpt.methods import method_cost, parse_label, resolve_method
 from dtpt.methods.mean_views import FRACTION
-from dtpt.options import EvalOptions, Listed
+from dtpt.options import Listed
 
 UNTUNED = "zero-shot"
 FEW_VIEWS = 16
 FEW_FRACTIONS = (0.3, 0.4)
 
 
-class ViewsOptions(EvalOptions):
+class ViewsOptions(StudyOptions):
     """The options of `dtpt analyze views`."""
 
     method: Annotated[

@@ -19,7 +19,7 @@ from dtpt.analysis.regularisers import (
     regulariser_tables,
     study_regularisers,
 )
-from dtpt.analysis.study import make_folder, save_json
+from dtpt.analysis.study import StudyOptions, make_folder, save_json, with_shift
 from dtpt.analysis.tables import dataset_tables
 from dtpt.analysis.views import VIEWS, ViewsOptions
 from dtpt.cli.exits import resumable
@@ -27,14 +27,14 @@ from dtpt.cli.flags import AsJson, Config, flags
 from dtpt.cli.output import show
 from dtpt.files import printable, write_atomically
 from dtpt.methods import PAPER_METHODS
-from dtpt.options import EvalOptions, Methods, RunFolder
+from dtpt.options import Methods, RunFolder
 from dtpt.tables import Table
 
 HIDDEN = ("lambda_", "shard", "keep", "executor")
 UNUSED = ("views", "steps", "learning_rate", "weight_decay", "rho", "entropy")
 
 
-class AnalyzeOptions(EvalOptions):
+class AnalyzeOptions(StudyOptions):
     """The options of `eval`, with the paper's methods."""
 
     method: Methods = PAPER_METHODS
@@ -60,7 +60,7 @@ def analyze(
     """
     make_folder(options.output)
     with resumable(options.output):
-        analysis = analyse(options, templates=template or ())
+        analysis = analyse(with_shift(options, None), templates=template or ())
     path = save_analysis(analysis, options.output)
     if as_json:
         print(to_json(analysis))

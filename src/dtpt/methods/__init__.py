@@ -49,6 +49,7 @@ from dtpt.methods.parse import (
     method_title,
     parse_label,
     resolve_method,
+    shift_label,
 )
 from dtpt.methods.plugins import load_plugins
 from dtpt.methods.table import METHODS, MODIFIERS, PAPER_METHODS
@@ -77,4 +78,5 @@ __all__ = [
     "regularised",
     "resolve_method",
     "shared_recipe",
+    "shift_label",
 ]

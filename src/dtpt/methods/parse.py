@@ -171,6 +171,22 @@ def find_method(name: str) -> Method:
     return method if base == name else _static(method)
 
 
+def shift_label(label: str) -> str:
+    """Return the method that tunes a shift of the text features with the same regulariser.
+
+    Example:
+        >>> shift_label("d-tpt:aligned+views=0.3"), shift_label("zero-shot")
+        ('d-tps:aligned+views=0.3', 'zero-shot')
+    """
+    parsed = parse_label(label)
+    if find_method(parsed.base).parameter != "context":
+        return label
+    moved = replace(parsed, base=parsed.base.replace("tpt", "tps"))
+    if find_method(moved.base).parameter != "shift":  # a name without "tpt"
+        raise MethodError(f"{label} has no variant that tunes a shift of the text features.")
+    return str(moved)
+
+
 def find_modifier(suffix: str) -> Modifier:
     """Return a modifier by what is typed after the plus sign."""
     if suffix == VIEWS_AUTO:

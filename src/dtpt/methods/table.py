@@ -14,7 +14,16 @@ from dtpt.methods.r_tpt import R_TPT
 from dtpt.methods.random_direction import RANDOM_TPT, RANDOM_TPT_1
 from dtpt.methods.soc import SOC
 from dtpt.methods.tda import BOOSTADAPTER, TDA, TDA_PUBLISHED, TDA_VIEWS
-from dtpt.methods.tps import C_TPS, D_TPS, D_TPS_ALIGNED, O_TPS, TPS
+from dtpt.methods.tps import (
+    A_TPS,
+    C_TPS,
+    D_TPS,
+    D_TPS_ALIGNED,
+    O_TPS,
+    RANDOM_TPS,
+    RANDOM_TPS_1,
+    TPS,
+)
 from dtpt.methods.tpt import TPT
 from dtpt.methods.vte import MEAN_LOGITS, VTE, VTE_UNIT
 from dtpt.methods.zero import ZERO, ZERO_PUBLISHED, ZERO_RELEASED
@@ -30,9 +39,9 @@ METHODS: dict[str, Method] = {
         # predictions from many views, without a gradient
         *(MEAN_VIEWS, MEAN_VIEWS_ANYTIME, MEAN_LOGITS, VTE, VTE_UNIT),
         *(ZERO, ZERO_RELEASED, ZERO_PUBLISHED, MTA, MTA_PUBLISHED),
-        *(TPS, C_TPS, O_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
+        *(TPS, C_TPS, O_TPS, A_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
         *(TDA, TDA_PUBLISHED, TDA_VIEWS, BOOSTADAPTER),  # state from image to image
-        *(RANDOM_TPT, RANDOM_TPT_1),  # null controls
+        *(RANDOM_TPT, RANDOM_TPT_1, RANDOM_TPS, RANDOM_TPS_1),  # null controls
     )
 }
 DEFAULT_METHOD = MEAN_VIEWS.name  # of predict, Classifier and the playground

@@ -8,20 +8,23 @@ needs a pass through the text tower, and a thousand classes take milliseconds. T
 TTA-VLM's. With one prompt per class this is the authors' shift per class on the vanilla prompt; the
 rows that they lead with average 80 templates and descriptions by a language model.
 
-`c-tps`, `o-tps` and `d-tps` are ours: the regularisers of C-TPT, O-TPT and D-TPT on the shifted
-features, at the same cost. Their λ is larger than for a context: most of the C·D numbers belong to
-unlikely classes, whose gradient is almost zero and whose sign any λ wins; only the few likely
-classes count. The defaults remove most of the overconfidence that TPS adds for the embedded model
-(chosen on every third image of three emoji groups in colour). A signed step per dimension depends
-on the basis of the joint space, with any regulariser.
+`c-tps`, `o-tps`, `a-tps` and `d-tps` are ours: the regularisers of C-TPT, O-TPT, A-TPT and D-TPT on
+the shifted features, at the same cost; `random-tps` is the null control. Their λ is larger than for
+a context: most of the C·D numbers belong to unlikely classes, whose gradient is almost zero and
+whose sign any λ wins; only the few likely classes count. The defaults remove most of the
+overconfidence that TPS adds for the embedded model (chosen on a third of the images of three emoji
+groups in colour). A signed step per dimension depends on the basis of the joint space, with any
+regulariser.
 """
 
 from dataclasses import replace
 
+from dtpt.methods.a_tpt import A_TPT
 from dtpt.methods.base import PROTOCOLS, Look, Method, Tensor
 from dtpt.methods.c_tpt import C_TPT
 from dtpt.methods.d_tpt import D_TPT, D_TPT_ALIGNED
 from dtpt.methods.o_tpt import O_TPT
+from dtpt.methods.random_direction import RANDOM_TPT, RANDOM_TPT_1
 
 LEARNING_RATES = {"fine-grained": 1e-3, "natural-shifts": 5e-3, "imagenet": 5e-3}
 
@@ -79,4 +82,16 @@ D_TPS_ALIGNED = on_features(
     "d-tps:aligned",
     lambda_=2e5,
     look=Look("D-TPS aligned", "#63a6d4", "*", (0, (1, 2)), "\\"),
+)
+A_TPS = on_features(
+    A_TPT, "a-tps", lambda_=300.0, look=Look("A-TPS", "#d3b25c", "v", (0, (2, 2)), "+")
+)
+RANDOM_TPS, RANDOM_TPS_1 = (
+    on_features(
+        control,
+        control.name.replace("tpt", "tps"),
+        lambda_=1.0,
+        look=replace(control.look, title=f"{control.look.title}, TPS", colour="#979da6"),
+    )
+    for control in (RANDOM_TPT, RANDOM_TPT_1)
 )

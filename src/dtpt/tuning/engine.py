@@ -247,12 +247,15 @@ class Tuner:
         searched = [method for method in methods if method.needs_lambda_search]
         if not searched:
             return list(methods)
-        thresholds: dict[str, list[Tensor]] = {method.name: [] for method in searched}
-        for views in images:
-            episode = Episode(self, views)
-            for method in searched:
-                thresholds[method.name].append(episode.thresholds(method))
-        return [_with_lambda(method, thresholds.get(method.name)) for method in methods]
+        episodes = [Episode(self, views) for views in images]
+        found: dict[str, ResolvedMethod] = {}
+        for base in dict.fromkeys(method.method.name for method in searched):
+            of_base = [method for method in searched if method.method.name == base]
+            # one base at a time: of a shift there are C · D numbers for each image
+            thresholds = [episode.thresholds(of_base[0]) for episode in episodes]
+            for method in of_base:
+                found[method.name] = _with_lambda(method, thresholds)
+        return [found.get(method.name, method) for method in methods]
 
     def space(self, method: Method) -> Space:
         """Return what a method tunes; a MethodError if that is fixed."""
@@ -517,8 +520,8 @@ def _key(method: ResolvedMethod) -> tuple[object, ...]:
     return (method.method.name, method.lambda_, method.learning_rate, method.auto)
 
 
-def _with_lambda(method: ResolvedMethod, thresholds: list[Tensor] | None) -> ResolvedMethod:
-    if thresholds is None or method.auto is None:
+def _with_lambda(method: ResolvedMethod, thresholds: list[Tensor]) -> ResolvedMethod:
+    if method.auto is None:
         return method
     if not thresholds:
         raise MethodError(f"{method.name} needs images from which its lambda is selected.")

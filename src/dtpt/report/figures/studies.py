@@ -101,10 +101,10 @@ def _draw_basis(axes: Axes, family: StudyFamily) -> None:
         y = [100 * row.estimates["signed_gap"].value for row in own]
         label = name.replace(", rest", ",\nrest")  # the legend is narrow
         axes.plot(x, y, color=colour, marker=marker, markersize=5, label=label)
-    for name, dash in (("zero-shot", ":"), ("tpt", "--")):
-        (row,) = (row for row in family.rows if row.name == name)
+    untuned = [row for row in family.rows if "signs_won" not in row.facts]
+    for row, dash in zip(untuned, (":", "--"), strict=True):
         height = 100 * row.estimates["signed_gap"].value
-        axes.axhline(height, color=INK, linewidth=0.8, linestyle=dash, label=name)
+        axes.axhline(height, color=INK, linewidth=0.8, linestyle=dash, label=row.name)
 
 
 def _power_note(family: StudyFamily) -> str:
