@@ -108,6 +108,21 @@ class SmallResNetConfig(_Frozen):
     layers: Annotated[tuple[Layers, ...], Field(min_length=1, max_length=16)]
 
 
+class OpenClipVisionConfig(_Frozen):
+    """Any image tower that open_clip builds, also those of timm: its `vision_cfg`, as it stands."""
+
+    kind: Literal["open_clip"] = "open_clip"
+    image_size: Side
+    settings: dict[str, Any]
+
+
+class GivenVisionConfig(_Frozen):
+    """An image tower that came as a module with its weights, of a model in memory."""
+
+    kind: Literal["given"] = "given"
+    image_size: Side
+
+
 class TextConfig(_TransformerConfig):
     """The text transformer."""
 
@@ -126,7 +141,13 @@ class TextConfig(_TransformerConfig):
 
 
 VisionConfig = Annotated[
-    VitConfig | SiglipVitConfig | ResNetConfig | SmallResNetConfig, Field(discriminator="kind")
+    VitConfig
+    | SiglipVitConfig
+    | ResNetConfig
+    | SmallResNetConfig
+    | OpenClipVisionConfig
+    | GivenVisionConfig,
+    Field(discriminator="kind"),
 ]
 
 

@@ -11,13 +11,16 @@ from torch import Tensor, nn
 
 from dtpt.clip.config import (
     ClipConfig,
+    GivenVisionConfig,
     ModelConfig,
+    OpenClipVisionConfig,
     Precision,
     SiglipVitConfig,
     SmallResNetConfig,
     VitConfig,
 )
 from dtpt.clip.device import cast_tower, to_float32
+from dtpt.clip.foreign import build_open_clip_tower
 from dtpt.clip.packed import packed_bytes
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.resnet import ModifiedResNet, SmallResNet
@@ -84,7 +87,7 @@ class Clip(nn.Module):
         self.name = ""  # what `load_model` takes to load it again
         self._tokenizer = tokenizer
         self._half: Precision | None = None
-        self.visual = _image_tower(config) if visual is None else _as_module(visual)
+        self.visual = image_tower(config) if visual is None else _as_module(visual)
         if text is None and config.text is not None:
             text = TextTower(config.text, config.embed_dim, activation=config.activation)
         self.text = text
@@ -259,14 +262,17 @@ def _as_module(visual: Callable[[Tensor], Tensor]) -> nn.Module:
     return visual if isinstance(visual, nn.Module) else _Function(visual)
 
 
-def _image_tower(config: ModelConfig) -> nn.Module:
+def image_tower(config: ModelConfig) -> nn.Module:
+    """Return the image tower that a config describes, with weights still to be set."""
     vision, dim = config.vision, config.embed_dim
-    if vision is None:
+    if vision is None or isinstance(vision, GivenVisionConfig):
         raise ModelError("A model whose config has no image tower needs one: pass `visual`.")
     if isinstance(vision, VitConfig):
         return VisionTransformer(vision, dim, activation=config.activation)
     if isinstance(vision, SiglipVitConfig):
         return SiglipVisionTransformer(vision)
+    if isinstance(vision, OpenClipVisionConfig):
+        return build_open_clip_tower(vision, dim, quick_gelu=config.activation == "quick_gelu")
     if isinstance(vision, SmallResNetConfig):
         return SmallResNet(vision, dim)
     return ModifiedResNet(vision, dim)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
@@ -13,7 +14,13 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from dtpt.clip.config import MAX_MODEL_SIZE, Activation, ClipConfig, Precision
+from dtpt.clip.config import (
+    MAX_MODEL_SIZE,
+    Activation,
+    ClipConfig,
+    OpenClipVisionConfig,
+    Precision,
+)
 from dtpt.clip.device import choose_device
 from dtpt.clip.loading.formats import StoredTensor, Weights
 from dtpt.clip.loading.hub import fetch
@@ -26,7 +33,7 @@ from dtpt.clip.loading.names import (
     published_config,
 )
 from dtpt.clip.loading.read import Checkpoint, read_file, read_folder
-from dtpt.clip.model import Clip
+from dtpt.clip.model import Clip, image_tower
 from dtpt.errors import CheckpointError, UnknownName, short_repr
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -166,6 +173,8 @@ def assemble(
     _check_size(expected, max_model_size, origin=checkpoint.origin)
     _compare(checkpoint.weights, expected, origin=checkpoint.origin)
     state, model.fingerprint = _read_all(checkpoint, expected)
+    if isinstance(checkpoint.config.vision, OpenClipVisionConfig):
+        model.visual = image_tower(checkpoint.config).eval()  # with what no checkpoint holds
     for name in model.state_dict().keys() - state.keys():  # batch norm's counters
         state[name] = torch.zeros((), dtype=torch.int64)
     model.load_state_dict(state, assign=True)
@@ -183,9 +192,12 @@ def empty_model(checkpoint: Checkpoint) -> Clip:
                 checkpoint.config,
                 tokenizer=checkpoint.tokenizer,
                 preprocessing=checkpoint.preprocessing,
+                visual=checkpoint.visual,
                 has_logit_bias="logit_bias" in checkpoint.weights,
                 notes=checkpoint.notes,
             )
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.origin}: {error}") from error
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise CheckpointError(f"{checkpoint.origin}: impossible config: {reason}") from error
@@ -237,6 +249,8 @@ def _read_all(
         "preprocessing": checkpoint.preprocessing.model_dump(mode="json"),
         "tokenizer": checkpoint.tokenizer and checkpoint.tokenizer.fingerprint,
     }
+    if checkpoint.visual is not None:  # its weights do not tell how it computes
+        parts["visual"] = re.sub(r" at 0x\w+", "", repr(checkpoint.visual))
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     state: dict[str, Tensor] = {}
     for name in sorted(expected):

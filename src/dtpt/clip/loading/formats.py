@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
-from dtpt.clip.config import ClipConfig, ModelConfig
-from dtpt.errors import CheckpointError, explain, os_error, short_repr
+from dtpt.clip.config import (
+    ClipConfig,
+    GivenVisionConfig,
+    ModelConfig,
+    OpenClipVisionConfig,
+    SiglipVitConfig,
+    VisionConfig,
+)
+from dtpt.errors import CheckpointError, explain, os_error
 from dtpt.files import open_regular, parse_json, printable, read_limited
 
 if TYPE_CHECKING:
@@ -49,7 +56,6 @@ _WEIGHTS = {
     TRANSFORMERS_CONFIG: (*_SAFE, "pytorch_model.bin", "pytorch_model.bin.index.json"),
 }
 WEIGHT_NAMES = frozenset(name for names in _WEIGHTS.values() for name in names)
-_TEXT_FIELDS = ("context_length", "vocab_size", "layers", "heads")
 
 
 # ---- files
@@ -124,7 +130,7 @@ class ParsedConfig:
 
 
 @cache
-def _foreign(library: str) -> dict[str, Any]:
+def foreign_format(library: str) -> dict[str, Any]:
     """Return what the files of open_clip or transformers contain.
 
     Both: the documented defaults of config fields, which files leave out. open_clip: settings that
@@ -143,70 +149,6 @@ def parse_dtpt(document: Mapping[str, Any], *, origin: str) -> ParsedConfig:
     return ParsedConfig(build_config(section(document, "model", origin=origin), origin=origin))
 
 
-def parse_open_clip(model_cfg: Mapping[str, Any], *, origin: str) -> ParsedConfig:
-    """Read the `model_cfg` of an `open_clip_config.json`, or a file of its `model_configs`."""
-    for name in ("vision_cfg", "text_cfg"):
-        if model_cfg.get(name) is None:  # the library's defaults are for what a tower leaves out
-            others = [key for key in model_cfg if key.endswith("_cfg") and len(key) < 40]
-            there = f" (it has {', '.join(sorted(others))})" if others else ""
-            raise CheckpointError(f"{origin} has no {name}{there}: not a CLIP of images and texts.")
-    if model_cfg.get("multimodal_cfg"):
-        raise CheckpointError(f"{origin}: multimodal_cfg belongs to CoCa, which is not a CLIP.")
-    vision, text = (_open_clip_tower(model_cfg, name, origin=origin) for name in ("vision", "text"))
-    try:
-        fields = {
-            "embed_dim": model_cfg.get("embed_dim"),
-            "activation": "quick_gelu" if model_cfg.get("quick_gelu", False) else "gelu",
-            "vision": _open_clip_vision(vision),
-            "text": {name: text[name] for name in _TEXT_FIELDS} | _open_clip_widths(text),
-        }
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise CheckpointError(f"{origin} is malformed: {error}") from error
-    pooling = text.get("pool_type", "argmax")
-    ends = {"argmax": LARGEST_ID, "eos": text.get("eos_id", 2)}
-    end = ends.get(str(pooling), f"of pool_type {pooling!r}")
-    return ParsedConfig(build_config(fields, origin=origin), end, "quick_gelu" in model_cfg)
-
-
-def _open_clip_tower(model_cfg: Mapping[str, Any], tower: str, *, origin: str) -> dict[str, Any]:
-    """Return a tower's settings with their defaults; refuse those that our towers do not have."""
-    settings, name = _foreign("open_clip"), f"{tower}_cfg"
-    stated = section(model_cfg, name, origin=origin)
-    neutral = settings["neutral"] | settings[f"neutral_{tower}"]
-    for field, value in stated.items():
-        where = f"{origin}: {name}.{field}"
-        if field not in neutral and field not in settings["other"]:
-            raise CheckpointError(f"{where} is an unknown setting.")
-        if field in neutral and value not in (None, {}, neutral[field]):
-            raise CheckpointError(f"{where}={value!r} is not a CLIP of OpenAI's kind.")
-    return {**settings[name], **stated}
-
-
-def _open_clip_vision(vision: Mapping[str, Any]) -> dict[str, Any]:
-    image_size, layers = vision["image_size"], vision["layers"]
-    widths, head_width = _open_clip_widths(vision), _number(vision, "head_width")
-    if isinstance(image_size, list):
-        image_size = image_size[0] if len(set(image_size)) == 1 else image_size
-    shape = {"image_size": image_size, "layers": layers, "width": widths["width"]}
-    if isinstance(layers, list):
-        return {"kind": "resnet", **shape, "heads": widths["width"] * 32 // head_width}
-    heads, patch_size = widths["width"] // head_width, vision["patch_size"]
-    return {"kind": "vit", **shape, **widths, "heads": heads, "patch_size": patch_size}
-
-
-def _open_clip_widths(tower: Mapping[str, Any]) -> dict[str, float]:
-    width = _number(tower, "width")
-    return {"width": width, "mlp_width": int(width * _number(tower, "mlp_ratio"))}
-
-
-def _number(values: Mapping[str, Any], name: str) -> float:
-    """Return a number to compute with; multiplying a text would repeat it without end."""
-    value = values[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} {short_repr(value)} is not a number")
-    return value
-
-
 def parse_transformers(document: Mapping[str, Any], *, origin: str) -> ParsedConfig:
     """Read the `config.json` of a transformers `CLIPModel`, `MetaClip2Model` or `SiglipModel`."""
     kind = document.get("model_type")
@@ -215,7 +157,7 @@ def parse_transformers(document: Mapping[str, Any], *, origin: str) -> ParsedCon
         known = ", ".join(TRANSFORMERS_MODELS)
         raise CheckpointError(f"{origin}: model_type {kind!r}{variable} is not one of {known}.")
     sigmoid = kind == "siglip"
-    defaults, stated = _foreign("transformers"), {}
+    defaults, stated = foreign_format("transformers"), {}
     defaults = defaults["siglip"] if sigmoid else defaults
     for name in ("text_config", "vision_config"):
         repeated = section(document, f"{name}_dict", origin=origin)  # by old files; then it counts
@@ -290,8 +232,12 @@ _BLOCK = re.compile(r"(vision|text)_model\.encoder\.layers\.(\d+)\.(.+)\.(weight
 _QKV = re.compile(r"self_attn\.([qkv])_proj")
 
 
-def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]:
+def to_openai_names(
+    weights: Weights, *, origin: str, vision: VisionConfig | None = None
+) -> dict[str, StoredTensor]:
     """Translate any known layout into OpenAI's names, which `Clip.state_dict()` has.
+
+    `vision` tells whether the image tower is ours; without it, it is.
 
     Only descriptions are renamed, transposed and joined; no tensor is read. What cannot be
     translated keeps its name and is reported when weights are compared with the config.
@@ -305,7 +251,15 @@ def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]
         kept = {name.removeprefix("text."): tensor for name, tensor in kept.items()}
     if "conv1.weight" in kept:  # the state of an image tower by itself
         kept = {f"visual.{name}": tensor for name, tensor in kept.items()}
-    if "visual.conv1.weight" not in kept:
+    projection = kept.get("text_projection.weight")  # a linear layer, where it has a bias
+    if projection is not None and len(projection.shape) == 2:
+        kept["text_projection"] = _transposed(kept.pop("text_projection.weight"))
+        if "text_projection.bias" in kept:
+            kept["text_projection_bias"] = kept.pop("text_projection.bias")
+    if isinstance(vision, SiglipVitConfig):
+        kept = _from_timm_siglip(kept)
+    foreign = isinstance(vision, OpenClipVisionConfig | GivenVisionConfig)
+    if not foreign and "visual.conv1.weight" not in kept:
         raise CheckpointError(
             f"{origin} has tensor names of an unknown layout ({', '.join(sorted(kept)[:3])}). "
             "Known are OpenAI's, open_clip's and transformers' CLIP."
@@ -314,7 +268,7 @@ def to_openai_names(weights: Weights, *, origin: str) -> dict[str, StoredTensor]
 
 
 def _from_transformers(weights: Weights) -> dict[str, StoredTensor]:
-    names, result = _foreign("transformers"), {}
+    names, result = foreign_format("transformers"), {}
     for name, tensor in weights.items():
         block = _BLOCK.fullmatch(name)
         if name in names["transposed"] and len(tensor.shape) == 2:
@@ -327,6 +281,27 @@ def _from_transformers(weights: Weights) -> dict[str, StoredTensor]:
             result[f"{_block(block)}.{names['block'][block[3]]}.{block[4]}"] = tensor
         else:
             result[names["tensors"].get(name, name)] = tensor
+    return result
+
+
+def _from_timm_siglip(weights: Weights) -> dict[str, StoredTensor]:
+    """Rename timm's SigLIP image tower; names of other layouts stay."""
+    names, trunk, result = foreign_format("timm_siglip"), "visual.trunk.", {}
+    for name, tensor in weights.items():
+        new = name.removeprefix(trunk)
+        for old, ours in names["tensors"].items():
+            if name.startswith(trunk + old):
+                new = ours + new.removeprefix(old)
+        for old, ours in names["block"].items():
+            new = new.replace(f".{old}", f".{ours}") if new.startswith("transformer.") else new
+        new = f"visual.{new}" if name.startswith(trunk) else name
+        whole = new in ("visual.positional_embedding", "visual.pool.probe")
+        result[new] = _without_ones(tensor) if whole else tensor
+    for kind in ("weight", "bias"):  # of the pool's projections
+        parts = [result.pop(f"visual.attn_pool.{part}.{kind}", None) for part in ("q", "kv")]
+        present = [part for part in parts if part is not None]
+        if len(present) == 2:
+            result[f"visual.pool.attn.in_proj_{kind}"] = _stacked(present)
     return result
 
 
@@ -378,18 +353,26 @@ def infer_config(
     `heads` are those of the image and of the text tower; None: OpenAI's rule of 64 dimensions each.
     """
     vision_heads, text_heads = heads or (None, None)
+    fields = infer_text(weights, activation, origin=origin, heads=text_heads)
     with _shape_errors(origin):
         tower = _vit_shape if "visual.class_embedding" in weights else _resnet_shape
+        fields["vision"] = tower(weights, vision_heads)
+    return build_config(fields, origin=origin)
+
+
+def infer_text(
+    weights: Weights, activation: str, *, origin: str, heads: int | None = None
+) -> dict[str, Any]:
+    """Return the fields of a config that do not depend on the image tower."""
+    with _shape_errors(origin):
         context, width = weights["positional_embedding"].shape
         vocab_size = weights["token_embedding.weight"].shape[0]
-        text = _transformer_shape(weights, "", width=width, heads=text_heads)
-        fields = {
+        text = _transformer_shape(weights, "", width=width, heads=heads)
+        return {
             "embed_dim": weights["text_projection"].shape[1],
             "activation": activation,
-            "vision": tower(weights, vision_heads),
             "text": {"context_length": context, "vocab_size": vocab_size, **text},
         }
-    return build_config(fields, origin=origin)
 
 
 def infer_image_config(weights: Weights, activation: str, *, origin: str) -> ModelConfig:

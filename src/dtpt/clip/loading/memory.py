@@ -5,6 +5,7 @@ nothing here can know every variant of those libraries, one image and one text g
 models, and a difference is an error.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,9 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dtpt.clip.config import ClipConfig
+from dtpt.clip.config import Activation, ClipConfig, GivenVisionConfig, VisionConfig
 from dtpt.clip.loading.build import assemble
-from dtpt.clip.loading.formats import Weights, infer_config, parse_transformers, to_openai_names
+from dtpt.clip.loading.formats import (
+    Weights,
+    build_config,
+    infer_config,
+    infer_text,
+    parse_transformers,
+    to_openai_names,
+)
 from dtpt.clip.loading.read import (
     Checkpoint,
     assumed_pixels,
@@ -23,10 +31,12 @@ from dtpt.clip.loading.read import (
     check_end,
     clip_tokenizer,
     in_memory,
+    open_clip_cleaning,
     read_tokenizer,
 )
 from dtpt.clip.loading.torch_files import named_activation
 from dtpt.clip.model import Clip
+from dtpt.clip.pieces import Cleaning
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import CheckpointError
@@ -38,34 +48,47 @@ MAX_HALF_DIFFERENCE = 3e-2
 Encode = Callable[[Tensor], Any]
 
 
-def from_open_clip(model: Any, preprocess: Any = None, *, device: str = "auto") -> Clip:
-    """Make a `Clip` of an open_clip model, with copied weights and a folder's fingerprint.
+def from_open_clip(
+    model: Any, preprocess: Any = None, *, tokenizer: Any = None, device: str = "auto"
+) -> Clip:
+    """Make a `Clip` of an open_clip model, with copied weights.
+
+    An image tower of OpenAI's kind becomes ours, and the fingerprint that of the model's folder.
+    Any other (EVA-02, PE-Core, ViTamin, ConvNeXt, MobileCLIP, SigLIP) is copied as it is.
 
     Args:
-        model: an `open_clip.CLIP` or `CustomTextCLIP` with CLIP's own vocabulary.
+        model: an `open_clip.CLIP` or `CustomTextCLIP` with open_clip's own text tower.
         preprocess: the validation transform that open_clip returned with the model, its
             `preprocess_cfg`, or a `Preprocess`; None takes what the model carries, else CLIP's.
+        tokenizer: what `open_clip.get_tokenizer` returns, for models without CLIP's vocabulary.
         device: as for `load_model`.
 
     Raises:
-        CheckpointError: not a CLIP of OpenAI's kind, or its features cannot be reproduced.
+        CheckpointError: another text tower, or features that cannot be reproduced.
 
     Example:
         >>> theirs = open_clip.create_model("ViT-B-16", pretrained="openai")  # doctest: +SKIP
         >>> model = from_open_clip(theirs)  # doctest: +SKIP
     """
     _check_module(model, has="visual", origin=OPEN_CLIP)
-    weights = _weights(model, origin=OPEN_CLIP)
-    config = _open_clip_config(model, weights)
+    config, weights, visual = _open_clip_towers(model)
     if preprocess is None:
         preprocess = getattr(model.visual, "preprocess_cfg", None)
-    remedy = "Save it with its tokenizer.json and load the folder."
+    if not hasattr(tokenizer, "tokenizer"):  # none is given, or CLIP's own
+        remedy = "Pass `tokenizer=open_clip.get_tokenizer(...)`."
+        words = clip_tokenizer(config, origin=OPEN_CLIP, remedy=remedy)
+    else:
+        name = tokenizer.clean_fn.__name__.removeprefix("_clean_")
+        clean, length = open_clip_cleaning(name, origin=OPEN_CLIP), config.text.context_length
+        words = _transformers_tokenizer(tokenizer.tokenizer, length, clean=clean)
+    size = config.vision.image_size
     checkpoint = Checkpoint(
         OPEN_CLIP,
         config,
-        clip_tokenizer(config, origin=OPEN_CLIP, remedy=remedy),
-        _open_clip_preprocessing(preprocess, size=config.vision.image_size),
+        words,
+        _open_clip_preprocessing(preprocess, size=size),
         weights,
+        visual=visual,
     )
     if not preprocess:
         note = assumed_preprocessing(f"{OPEN_CLIP} has no preprocess_cfg", config)
@@ -112,7 +135,9 @@ def from_transformers(model: Any, processor: Any = None, *, device: str = "auto"
     return clip
 
 
-def _transformers_tokenizer(tokenizer: Any, context_length: int) -> Tokenizer:
+def _transformers_tokenizer(
+    tokenizer: Any, context_length: int, *, clean: Cleaning | None = None
+) -> Tokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         kind = type(tokenizer).__name__
@@ -120,7 +145,8 @@ def _transformers_tokenizer(tokenizer: Any, context_length: int) -> Tokenizer:
     settings = {name: getattr(tokenizer, name, None) for name in ("pad_token", "padding_side")}
     settings = {name: value for name, value in settings.items() if value is not None}
     settings["tokenizer_class"] = type(tokenizer).__name__
-    return read_tokenizer(backend.to_str().encode(), settings, context_length=context_length)
+    data = backend.to_str().encode()
+    return read_tokenizer(data, settings, context_length=context_length, clean=clean)
 
 
 def _check_module(model: object, *, has: str, origin: str) -> None:
@@ -128,26 +154,59 @@ def _check_module(model: object, *, has: str, origin: str) -> None:
         raise CheckpointError(f"{origin} has no {has}: {type(model).__name__} is not supported.")
 
 
-def _weights(model: nn.Module, *, origin: str) -> Weights:
+def _weights(model: nn.Module, *, origin: str, vision: VisionConfig | None = None) -> Weights:
     table = {name: in_memory(tensor.detach()) for name, tensor in model.state_dict().items()}
-    return to_openai_names(table, origin=origin)
+    return to_openai_names(table, origin=origin, vision=vision)
 
 
-def _open_clip_config(model: Any, weights: Weights) -> ClipConfig:
-    """Read shapes off the weights, heads and activation off the modules."""
+def _open_clip_towers(model: Any) -> tuple[ClipConfig, Weights, nn.Module | None]:
+    """Read shapes off the weights, the rest off the modules; return an image tower not ours."""
     visual, text = model.visual, getattr(model, "text", model)
     try:
-        pool = getattr(visual, "attnpool", None)
-        vision_heads = pool.num_heads if pool else visual.transformer.resblocks[0].attn.num_heads
-        heads = (int(vision_heads), int(text.transformer.resblocks[0].attn.num_heads))
+        heads = int(text.transformer.resblocks[0].attn.num_heads)
+        pooling = getattr(text, "pool_type", None) or getattr(text, "text_pool_type", "argmax")
+        stated = {
+            "is_causal": text.attn_mask is not None,
+            "reads": "last" if pooling == "last" else "end",
+            "norm_eps": float(text.ln_final.eps),
+        }
     except (AttributeError, LookupError, TypeError) as error:
-        raise CheckpointError(f"{OPEN_CLIP} is not a CLIP of OpenAI's kind: {error}") from error
-    named = model.named_modules()
-    kinds = {type(module).__name__ for name, module in named if name.endswith(".gelu")}
+        raise CheckpointError(f"{OPEN_CLIP} has another text tower: {error}") from error
+    if _is_openai_tower(visual):
+        activation, weights = _activation(model), _weights(model, origin=OPEN_CLIP)
+        pool = getattr(visual, "attnpool", None)
+        image_heads = pool.num_heads if pool else visual.transformer.resblocks[0].attn.num_heads
+        both = (int(image_heads), heads)
+        config = infer_config(weights, activation, heads=both, origin=OPEN_CLIP)
+        fields, module = config.model_dump(), None
+    else:
+        size = getattr(visual, "image_size", 224)
+        given = GivenVisionConfig(image_size=size if isinstance(size, int) else int(size[0]))
+        activation, weights = _activation(text), _weights(model, origin=OPEN_CLIP, vision=given)
+        fields = infer_text(weights, activation, heads=heads, origin=OPEN_CLIP)
+        fields["vision"], module = given, copy.deepcopy(visual).float().cpu().eval()
+    fields["text"] |= stated | {"projection_bias": "text_projection_bias" in weights}
+    return build_config(fields, origin=OPEN_CLIP), weights, module
+
+
+def _is_openai_tower(visual: nn.Module) -> bool:
+    names = visual.state_dict().keys()
+    if "attnpool.positional_embedding" in names:
+        return True
+    others = any(".ls_" in name or name.startswith("attn_pool") for name in names)
+    plain = {"conv1.weight", "class_embedding", "ln_pre.weight", "proj"} <= names and not others
+    return plain and getattr(visual, "pool_type", "tok") == "tok"
+
+
+def _activation(model: nn.Module) -> Activation:
+    modules = [module for name, module in model.named_modules() if name.endswith(".gelu")]
+    kinds = {type(module).__name__ for module in modules}
+    if kinds == {"GELU"} and {getattr(module, "approximate", "") for module in modules} == {"tanh"}:
+        return "gelu_tanh"
     activation = named_activation(kinds)
     if activation is None:
         raise CheckpointError(f"{OPEN_CLIP} has unknown or mixed activations: {sorted(kinds)}.")
-    return infer_config(weights, activation, heads=heads, origin=OPEN_CLIP)
+    return activation
 
 
 def _open_clip_preprocessing(settings: Any, *, size: int) -> Preprocess:

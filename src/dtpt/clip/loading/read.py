@@ -15,12 +15,13 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from dtpt.clip.config import Activation, ClipConfig, ModelConfig, SiglipVitConfig
 from dtpt.clip.loading import formats, torch_files
 from dtpt.clip.loading.formats import StoredTensor, Weights, open_file, read_bytes, read_json
 from dtpt.clip.loading.names import catalog
+from dtpt.clip.loading.open_clip_configs import parse_open_clip
 from dtpt.clip.pieces import MAX_FILE_BYTES as MAX_TOKENIZER_BYTES
 from dtpt.clip.pieces import Cleaning, Framing, is_pieces, read_pieces
 from dtpt.clip.preprocess import Preprocess
@@ -43,6 +44,7 @@ class Checkpoint:
     weights: Weights  # under OpenAI's names
     states_activation: bool = True  # whether the config states it rather than taking the default
     notes: tuple[str, ...] = ()  # what was assumed because nothing states it
+    visual: nn.Module | None = None  # an image tower with its weights, where it came as a module
 
     def __post_init__(self) -> None:
         tokens = 0 if self.tokenizer is None else self.tokenizer.vocab_size
@@ -110,7 +112,9 @@ def read_folder(
         checkpoint = checkpoint.matched(expected)
     checkpoint, path = checkpoint.with_activation(activation), folder / weights
     stored = read_shards(path) if weights.endswith(".index.json") else _read_weights(path)
-    tensors = formats.to_openai_names(stored, origin=printable(path))
+    tensors = formats.to_openai_names(
+        stored, origin=printable(path), vision=checkpoint.config.vision
+    )
     return replace(checkpoint, origin=origin, weights=tensors)
 
 
@@ -127,10 +131,11 @@ def _describe(path: Path, kind: str) -> Checkpoint:
     elif kind == formats.OPEN_CLIP_CONFIG:
         whole = "model_cfg" in document  # else a bare config like those in open_clip's package
         model = formats.section(document, "model_cfg", origin=origin) if whole else document
-        parsed = formats.parse_open_clip(model, origin=origin)
+        parsed = parse_open_clip(model, origin=origin)
         text = formats.section(model, "text_cfg", origin=origin)
         named = text.get("hf_tokenizer_name")
-        clean = _cleaning(text, origin=origin)
+        kwargs = formats.section(text, "tokenizer_kwargs", origin=origin)
+        clean = open_clip_cleaning(kwargs.get("clean", "whitespace"), origin=origin)
         pixels = formats.section(document, "preprocess_cfg", origin=origin)
         size = parsed.config.vision.image_size
         preprocessing = Preprocess.from_open_clip(pixels, size=size)  # of nothing, OpenAI's
@@ -185,11 +190,10 @@ def _framing(document: Mapping[str, Any], *, origin: str) -> Framing | None:
         raise CheckpointError(f"{origin}: tokenizer: {explain(error)}.") from error
 
 
-def _cleaning(text: Mapping[str, Any], *, origin: str) -> Cleaning:
+def open_clip_cleaning(stated: object, *, origin: str) -> Cleaning:
     """Return what open_clip does to a text for a tokenizer of transformers."""
-    stated = formats.section(text, "tokenizer_kwargs", origin=origin).get("clean", "whitespace")
     if stated not in ("whitespace", "lower", "canonicalize"):
-        raise CheckpointError(f"{origin}: tokenizer_kwargs.clean {short_repr(stated)} is unknown.")
+        raise CheckpointError(f"{origin}: texts are cleaned by {short_repr(stated)}: unknown.")
     cleaning: Cleaning = stated
     return cleaning
 
@@ -258,11 +262,12 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     """
     origin = printable(path)
     stored, stated, is_script = open_weights(path)
-    tensors = formats.to_openai_names(stored, origin=origin)
     beside = _config_beside(path)
     if beside is not None:
         checkpoint = _describe(*beside).with_activation(activation)
+        tensors = formats.to_openai_names(stored, origin=origin, vision=checkpoint.config.vision)
         return replace(checkpoint, origin=origin, weights=tensors)
+    tensors = formats.to_openai_names(stored, origin=origin)
     used = stated or activation or ("quick_gelu" if _is_published(path) else None)
     if used is None:
         raise CheckpointError(

@@ -37,6 +37,8 @@ def save_model(
         raise CheckpointError(
             f"The weights are {model.precision}: load the model in float32 to save it."
         )
+    if model.config.vision is None or model.config.vision.kind == "given":
+        raise CheckpointError("The image tower came as a module: no file can hold how it computes.")
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "format": FORMAT_VERSION,
