@@ -81,13 +81,13 @@ def _tower(model_cfg: Mapping[str, Any], tower: str, *, origin: str) -> dict[str
         where = f"{origin}: {name}.{field}"
         if field not in neutral and field not in settings["other"]:
             raise CheckpointError(f"{where} is an unknown setting.")
-        accepted = _is_neutral(field, value, neutral) or _is_read(field, value)
+        accepted = _is_neutral(field, value, neutral=neutral) or _is_read(field, value)
         if tower == "text" and not accepted:
             raise CheckpointError(f"{where}={short_repr(value)} {_NOT_OURS}.")
     return {**settings[name], **stated}
 
 
-def _is_neutral(field: str, value: Any, neutral: Mapping[str, Any]) -> bool:
+def _is_neutral(field: str, value: Any, *, neutral: Mapping[str, Any]) -> bool:
     return field not in neutral or value in (None, {}, neutral[field])
 
 
@@ -111,7 +111,7 @@ def _vision(vision: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, A
         ours = {**_our_vision(vision), "image_size": image_size}
         settings = foreign_format("open_clip")
         neutral = settings["neutral"] | settings["neutral_vision"]
-        if all(_is_neutral(field, value, neutral) for field, value in stated.items()):
+        if all(_is_neutral(field, value, neutral=neutral) for field, value in stated.items()):
             return ours
         TypeAdapter(VisionConfig).validate_python(ours)  # bounds the size of what is built
     built = {**stated, "timm_model_pretrained": False}
