@@ -13,7 +13,7 @@ Read in this order:
     a_tpt.py, r_tpt.py, soc.py    peers that are not in the paper
     mean_views.py, vte.py, zero.py, mta.py    predictions from many views, without a gradient
     tps.py             a shift of the text features instead of a prompt
-    tda.py             streams: state from image to image (memory.py has what they keep)
+    tda.py, dmn.py, onzeta.py, bca.py, dota.py    streams: state from image to image
     random_direction.py    a null control
 
     base.py            what a method is, and what it costs

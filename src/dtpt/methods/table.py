@@ -3,12 +3,16 @@
 from dtpt.methods.a_tpt import A_TPT, A_TPT_RELEASED
 from dtpt.methods.anytime import MEAN_VIEWS_ANYTIME
 from dtpt.methods.base import Method, Modifier
+from dtpt.methods.bca import BCA
 from dtpt.methods.c_tpt import C_TPT
 from dtpt.methods.d_tpt import D_TPT, D_TPT_ALIGNED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL
+from dtpt.methods.dmn import DMN, DMN_WEAK
 from dtpt.methods.dominant import NO_IDD, NO_TDD, NO_TDD_ALIGNED
+from dtpt.methods.dota import DOTA
 from dtpt.methods.mean_views import MEAN_VIEWS
 from dtpt.methods.mta import MTA, MTA_PUBLISHED
 from dtpt.methods.o_tpt import O_TPT, O_TPT_PRINTED
+from dtpt.methods.onzeta import ONZETA
 from dtpt.methods.posthoc import SALS
 from dtpt.methods.r_tpt import R_TPT
 from dtpt.methods.random_direction import RANDOM_TPT, RANDOM_TPT_1
@@ -40,7 +44,8 @@ METHODS: dict[str, Method] = {
         *(MEAN_VIEWS, MEAN_VIEWS_ANYTIME, MEAN_LOGITS, VTE, VTE_UNIT),
         *(ZERO, ZERO_RELEASED, ZERO_PUBLISHED, MTA, MTA_PUBLISHED),
         *(TPS, C_TPS, O_TPS, A_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
-        *(TDA, TDA_PUBLISHED, TDA_VIEWS, BOOSTADAPTER),  # state from image to image
+        # state from image to image
+        *(TDA, TDA_PUBLISHED, TDA_VIEWS, BOOSTADAPTER, DMN, DMN_WEAK, ONZETA, BCA, DOTA),
         *(RANDOM_TPT, RANDOM_TPT_1, RANDOM_TPS, RANDOM_TPS_1),  # null controls
     )
 }
