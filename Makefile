@@ -38,7 +38,7 @@ test: lint
 # Without a network, warnings as errors; open build/site/index.html.
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/pages.py build/docs
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # Train the embedded model from nothing (about an hour on one core; fetches artwork from npm).
 pocket: $(VENV)/installed-dev

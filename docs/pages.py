@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from importlib import import_module
 from pathlib import Path
 
@@ -24,7 +25,7 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "training/README.md": "training.md",
 }
-COPIED = ("*.md", "*.svg", "*.json", "*.css")
+COPIED = ("*.md", "*.svg", "*.json", "*.css", "*.js")
 # Modules of the API reference, in the order of the data: name, what it is for.
 MODULES = {
     "dtpt": "The names that most programs need.",
@@ -40,6 +41,9 @@ MODULES = {
 }
 _RECORD = "    options:\n      members: false\n      show_bases: false\n"
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- /tabs -->\n", re.DOTALL)
+_FENCE = re.compile(r"```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL)
+TAB_TITLES = {"sh": "Command line", "python": "Python"}
 _FIGURE = re.compile(r"<!-- image: (\S+) \| (.*?) -->")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -53,7 +57,7 @@ def write_pages(target: Path) -> None:
             shutil.copyfile(path, target / path.name)
     for page in target.glob("*.md"):
         text = with_figures(page.read_text("utf-8"), target)
-        page.write_text(site_links(text, folder="docs"), "utf-8")
+        page.write_text(with_tabs(site_links(text, folder="docs")), "utf-8")
     for source, name in ROOT_PAGES.items():
         text = (ROOT / source).read_text("utf-8")
         folder = str(Path(source).parent)
@@ -86,6 +90,29 @@ def with_figures(text: str, target: Path) -> str:
         for name, _ in wanted:
             shutil.copyfile(Path(folder) / name, target / name)
     return _FIGURE.sub(r"![\2](\1)", text)
+
+
+def with_tabs(text: str) -> str:
+    r"""Turn blocks of code between `<!-- tabs -->` and `<!-- /tabs -->` into tabs.
+
+    Example:
+        >>> print(with_tabs("<!-- tabs -->\n```sh\nls\n```\n<!-- /tabs -->\n"))
+        === "Command line"
+        <BLANKLINE>
+            ```sh
+            ls
+            ```
+        <BLANKLINE>
+    """
+
+    def tabs(match: re.Match[str]) -> str:
+        parts = [
+            f'=== "{TAB_TITLES[block[1]]}"\n\n{textwrap.indent(block[0], "    ")}\n'
+            for block in _FENCE.finditer(match[1])
+        ]
+        return "\n".join(parts)
+
+    return _TABS.sub(tabs, text)
 
 
 def site_links(text: str, *, folder: str) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,21 +82,59 @@ def resolve_name(name):
     return None
 
 
-def test_the_site_builds_offline_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
     pytest.importorskip("mkdocs")
-    pages.write_pages(tmp_path / "docs")
-    words = [str(ROOT / "mkdocs.yml"), str(tmp_path / "docs"), str(tmp_path / "site")]
+    pytest.importorskip("material")
+    folder = tmp_path_factory.mktemp("site")
+    pages.write_pages(folder / "docs")
+    words = [str(ROOT / "mkdocs.yml"), str(folder / "docs"), str(folder / "site")]
     done = subprocess.run(
         [sys.executable, "-c", BUILD, *words], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    for page in (tmp_path / "site").rglob("*.html"):
+    return folder / "site"
+
+
+def test_the_site_builds_offline_without_a_warning_and_loads_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
         loaded = re.findall(
             r"<(?:script|img|link)[^>]*(?:src|href)=\"(https?:[^\"]*)", page.read_text()
         )
         assert loaded == [], page.name
-    assert "dtpt datasets check" in (tmp_path / "site" / "cli.html").read_text()
-    assert "calibration_report" in (tmp_path / "site" / "api" / "dtpt.html").read_text()
+    assert "dtpt datasets check" in (site / "cli.html").read_text()
+    assert "calibration_report" in (site / "api" / "dtpt.html").read_text()
+
+
+def test_the_menu_is_short_and_code_has_tabs(site):
+    text = (site / "index.html").read_text()
+    assert 4 <= text.count('<li class="md-tabs__item') <= 8
+    assert (site / "quickstart.html").read_text().count("tabbed-set") >= 1
+
+
+def test_search_works_on_pages_opened_from_disk(site):
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Chromium is not installed")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page, asked = browser.new_page(viewport={"width": 1280, "height": 800}), []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "tutorial.html").as_uri())
+        page.locator(".md-search__input").click()
+        page.wait_for_function("typeof __index === 'object'")
+        for _ in range(20):  # the index is read in the background
+            page.keyboard.press("End")
+            page.locator(".md-search__input").fill("")
+            page.keyboard.type("noise floor", delay=10)
+            page.wait_for_timeout(500)
+            if page.locator(".md-search-result__item").count():
+                break
+        found = " ".join(page.locator(".md-search-result__item").all_inner_texts())
+        assert "noise floor" in found.lower()
+        assert [url for url in asked if not url.startswith("file:")] == []
+        browser.close()
 
 
 def test_trees_and_sizes_on_the_page_of_data_sets_are_those_of_the_catalogue():
