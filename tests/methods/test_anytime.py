@@ -1,8 +1,12 @@
 """Anytime read-outs: when they stop, and that they are a prefix of the method with all views."""
 
+import io
+import time
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dtpt
 from dtpt.clip.model import view_batches
@@ -122,10 +126,41 @@ def test_views_that_are_not_needed_are_not_encoded(model, pictures, monkeypatch)
     assert done == [1, 7, 8, 16, 16, 16]
 
 
+def test_the_service_encodes_as_few_and_takes_other_methods_afterwards(
+    model, pictures, monkeypatch
+):
+    from dtpt.web.options import Limits
+    from dtpt.web.playground import Playground
+    from dtpt.web.queue import Job
+    from dtpt.web.schemas import PredictSettings
+
+    written = io.BytesIO()
+    Image.fromarray(pictures[-1]).save(written, "PNG")
+    playground = Playground(model, name="pocket", limits=Limits())
+
+    def predict(*methods, show=()):
+        settings = PredictSettings(classes=CLASSES, methods=methods, show=show)
+        job = Job(time.monotonic() + 600)
+        found = playground.predict(written.getvalue(), settings, job=job)
+        return found.predictions[-1].probabilities
+
+    done = passes(model, monkeypatch)
+    early = predict("zero-shot", LOOSE)
+    used = sum(done)
+    assert used < 64
+    assert predict("zero-shot", LOOSE) == early
+    assert sum(done) == used  # from memory
+    full = predict("mean-views")
+    assert sum(done) == used + 64
+    expected = dtpt.Classifier(model, CLASSES, method="mean-views").predict(pictures[-1])
+    assert full == expected.probabilities.tolist()
+    done.clear()
+    assert predict("zero-shot", LOOSE) == early  # a prefix of what is in memory
+    assert done == []
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from PIL import Image
-
     root, generator = tmp_path_factory.mktemp("images"), np.random.default_rng(1)
     for index in range(6):
         path = root / ("cat" if index % 2 else "dog") / f"{index}.png"

@@ -136,6 +136,42 @@ def test_a_calibration_is_not_applied_to_another_setup(informed, change):
     assert set(calibrated(informed, **change).values()) == {None}
 
 
+def samples_of(server):
+    lines = server.request("GET", "/metrics")[2].decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def test_predictions_are_monitored(tiny_clip, informed):
+    (made,) = informed.service.playground.calibrations
+    labels = f'dataset="{made.provenance.dataset}",method="tpt"'
+    found = []
+    with running(Playground(tiny_clip, name="tiny", limits=LIMITS, calibrations=[made])) as server:
+        for seed in range(3):  # nothing of it is shown, but all of it is counted
+            status, response = server.predict(png(), {**SETTINGS, "seed": seed})
+            assert status == 200
+            found.append({p["method"]: p["confidence"] for p in response["predictions"]})
+        assert server.predict(png(), {**SETTINGS, "dropped": [2]})[0] == 200  # not calibrated
+        samples = samples_of(server)
+    for method in SETTINGS["methods"]:
+        confidences = [one[method] for one in found]
+        assert samples[f'dtpt_confidence_count{{method="{method}"}}'] == 4
+        assert samples[f'dtpt_confidence_sum{{method="{method}"}}'] > sum(confidences)
+        below = sum(value <= 0.5 for value in confidences)
+        assert (
+            below <= samples[f'dtpt_confidence_bucket{{method="{method}",le="0.5"}}'] <= below + 1
+        )
+    assert (samples["dtpt_images_total"], samples["dtpt_ood_warnings_total"]) == (4, 0)
+    assert samples[f"dtpt_calibrated_confidence_count{{{labels}}}"] == 3
+    assert samples[f"dtpt_prediction_set_size_count{{{labels}}}"] == 3
+    assert 0 <= samples[f"dtpt_abstained_total{{{labels}}}"] <= 3
+    setting = {"method": "tpt", "views": 4, "calibration": made}
+    alone = [dtpt.Classifier(tiny_clip, CLASSES, seed=seed, **setting) for seed in range(3)]
+    expected = made.drift([one.predict(png()).calibrated_confidence for one in alone])
+    assert samples[f"dtpt_drift{{{labels}}}"] == pytest.approx(expected.index)
+    assert samples[f"dtpt_drift_by_chance{{{labels}}}"] == pytest.approx(expected.chance)
+
+
 def test_a_calibration_for_another_model_is_refused_at_the_start(informed, tmp_path):
     (made,) = informed.service.playground.calibrations
     made.save(tmp_path / "calibration.json")

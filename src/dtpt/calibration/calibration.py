@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from dtpt.calibration.drift import BINS, Drift, confidence_counts, drift
 from dtpt.calibration.fitting import Fit, Record, SetKind, Targets, apply
 from dtpt.calibration.statements import OTHERWISE
 from dtpt.errors import CalibrationError, explain, os_error, short_repr
@@ -105,6 +106,8 @@ class Calibration(Record):
     notes: tuple[str, ...] = ()
     # ECE, its noise floor, signed gap and NLL, on images that were not used for the temperature
     before_and_after: dict[str, tuple[float, float]]
+    # labelled images by calibrated confidence, see `dtpt.calibration.drift`; empty in older files
+    confidences: tuple[int, ...] = ()
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
@@ -112,6 +115,8 @@ class Calibration(Record):
             if isinstance(limit, tuple) and len(limit) != len(self.setup.classes):
                 text = f"fit has limits of {len(limit)} classes, setup {len(self.setup.classes)}"
                 raise ValueError(text)
+        if len(self.confidences) not in (0, BINS) or min(self.confidences, default=0) < 0:
+            raise ValueError(f"confidences has {self.confidences}, expected {BINS} counts")
         return self
 
     @property
@@ -124,6 +129,16 @@ class Calibration(Record):
         differing = self.setup.differences(setup)
         if differing:
             raise CalibrationError(f"The calibration is for {'; '.join(differing)}.")
+
+    def drift(self, confidences: npt.ArrayLike) -> Drift:
+        """Compare the calibrated confidences of new images with those of the labelled ones.
+
+        Raises:
+            CalibrationError: the file was written before this was stored, or there is no image.
+        """
+        if not self.confidences:
+            raise CalibrationError("The calibration has no confidences: calibrate again.")
+        return drift(self.confidences, confidence_counts(confidences))
 
     def apply_one(self, logits: npt.ArrayLike, *, index: int) -> CalibratedPrediction:
         """Calibrate one prediction of this setup.

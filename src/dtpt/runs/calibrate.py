@@ -18,7 +18,8 @@ from dtpt.calibration import (
     fit,
 )
 from dtpt.calibration.checking import temperature_effect
-from dtpt.calibration.fitting import temperature_part
+from dtpt.calibration.drift import confidence_counts
+from dtpt.calibration.fitting import Scored, temperature_part
 from dtpt.calibration.statements import assumption, guarantees, notes
 from dtpt.errors import CalibrationError
 from dtpt.methods import parse_label, resolve_method
@@ -164,6 +165,7 @@ def calibrate_cell(
     first, entry = temperature_part(clusters), run.spec.dataset(cell.dataset)
     early, late = rows.take(first), rows.take(~first)
     fitted = fit(early, late, targets=targets)
+    at_temperature = Scored.of(rows, fitted.temperature).confidence
     noun = entry.cluster_noun if rows.cluster_count < len(rows) else "images"
     failed = entry.samples - len(rows)
     unread = [f"{failed:,} of {entry.samples:,} images could not be read."] if failed else []
@@ -188,4 +190,5 @@ def calibrate_cell(
         assumption=assumption(rows, noun=noun),
         notes=(*unread, *notes(early, late, fitted=fitted, targets=targets, noun=noun)),
         before_and_after=temperature_effect(late, fitted.temperature),
+        confidences=tuple(confidence_counts(at_temperature).tolist()),
     )

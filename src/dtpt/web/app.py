@@ -350,4 +350,4 @@ async def metrics(request: Request) -> str:
         "fingerprint": playground.model.fingerprint,
         "device": str(playground.model.device),
     }
-    return service.requests.text(gauges, info)
+    return service.requests.text(gauges, info, further=playground.monitor.families())

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt import metrics
-from dtpt.calibration import Calibration, Setup
+from dtpt.calibration import CalibratedPrediction, Calibration, Setup
 from dtpt.errors import MetricError, RunError
 from dtpt.metrics.prediction_files import parse_predictions
 from dtpt.runs import Cell, Run, open_run
 from dtpt.runs.calibrate import setup_of
-from dtpt.tuning import Outcome
 from dtpt.web.schemas import MAX_SAMPLES, Calibrated, Evidence, MetricValue, ScoreResponse
 
 NEAREST = 100  # predictions behind one piece of evidence
@@ -81,24 +80,18 @@ def _cell_evidence(run: Run, cell: Cell) -> CellEvidence:
 
 
 def calibrated(
-    calibrations: Sequence[Calibration], setup: Setup, *, outcome: Outcome, classes: Sequence[str]
-) -> Calibrated | None:
-    """Apply the first calibration that is for this setup; None if none is."""
-    for calibration in calibrations:
-        if calibration.setup.differences(setup):
-            continue
-        index = int(outcome.probabilities.argmax())
-        applied = calibration.apply_one(outcome.logits, index=index)
-        return Calibrated(
-            confidence=applied.confidence,
-            prediction_set=[classes[k] for k in applied.prediction_set],
-            abstained=applied.abstained,
-            threshold=calibration.fit.threshold,
-            targets=calibration.targets,
-            provenance=calibration.provenance,
-            assumption=calibration.assumption,
-        )
-    return None
+    calibration: Calibration, applied: CalibratedPrediction, *, classes: Sequence[str]
+) -> Calibrated:
+    """Return a calibrated prediction as the service responds it."""
+    return Calibrated(
+        confidence=applied.confidence,
+        prediction_set=[classes[k] for k in applied.prediction_set],
+        abstained=applied.abstained,
+        threshold=calibration.fit.threshold,
+        targets=calibration.targets,
+        provenance=calibration.provenance,
+        assumption=calibration.assumption,
+    )
 
 
 def score_csv(data: bytes, *, bins: int, check: Callable[[], object]) -> ScoreResponse:

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dtpt.calibration import Calibration
+from dtpt.calibration import CalibratedPrediction, Calibration, Setup
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.commands import predict_lines
@@ -33,6 +33,7 @@ from dtpt.web import schemas
 from dtpt.web.deadline import CheckedOperations
 from dtpt.web.evidence import CellEvidence, calibrated
 from dtpt.web.guard import Refusal, check_image
+from dtpt.web.monitoring import Monitor
 from dtpt.web.options import Limits
 from dtpt.web.queue import Job
 from dtpt.web.schemas import ImageInfo, PredictResponse, PredictSettings, Word
@@ -154,6 +155,7 @@ class Playground:
         self.limits = limits
         self.evidence = tuple(evidence)
         self.calibrations = tuple(calibrations)
+        self.monitor = Monitor()
         self.images = ImageCache(limits.cache_mb * 1_000_000)
         self._cached_predictor = lru_cache(CLASS_LISTS)(self._make_predictor)
 
@@ -178,6 +180,7 @@ class Playground:
             more, was_cached = self._encoded(image, other, job=job)
             outcomes |= _answer(other, more.features, job=job)
             is_cached = is_cached and was_cached
+        self.monitor.add_image(has_warning=encoded.info.warning is not None)
         predictor = query.predictor
         zero_shot = predictor.prediction(outcomes[0]).zero_shot
         views = _views(query, encoded.features) if "views" in settings.show else None
@@ -289,21 +292,34 @@ class Playground:
     ) -> schemas.MethodPrediction:
         settings, predictor = query.settings, query.predictor
         prediction = predictor.prediction(outcome)
+        setup = predictor.setup(outcome.method, outcome.lambda_, model=self.name)
+        # chosen views are covered neither by runs nor by calibrations
+        found = None if settings.dropped else self._calibrated(setup, outcome)
+        self.monitor.add(outcome.method.method.name, prediction.confidence)
         words = evidence = calibration = None
         if "words" in settings.show and outcome.method.method.parameter == "context":
             words = moved_words(self.model, predictor.prompts, context=outcome.context)
         if "evidence" in settings.show:
             evidence = []
-            # neither runs nor calibrations cover chosen views or out-of-distribution images
+            # and neither are out-of-distribution images
             if not settings.dropped and info.warning is None:
-                setup = predictor.setup(outcome.method, outcome.lambda_, model=self.name)
                 cells = [cell for cell in self.evidence if cell.applies_to(setup)]
                 evidence = [cell.near(prediction.confidence) for cell in cells]
-                calibration = calibrated(
-                    self.calibrations, setup, outcome=outcome, classes=predictor.classes
-                )
+                calibration = found and calibrated(*found, classes=predictor.classes)
         parts = {"words": words, "evidence": evidence, "calibrated": calibration}
         return _record(prediction, name).model_copy(update=parts)
+
+    def _calibrated(
+        self, setup: Setup, outcome: Outcome
+    ) -> tuple[Calibration, CalibratedPrediction] | None:
+        """Apply the first calibration that is for this setup; None if none is."""
+        for calibration in self.calibrations:
+            if not calibration.setup.differences(setup):
+                index = int(outcome.probabilities.argmax())
+                applied = calibration.apply_one(outcome.logits, index=index)
+                self.monitor.add_calibrated(calibration, applied)
+                return calibration, applied
+        return None
 
 
 def _record(prediction: Prediction, name: str) -> schemas.MethodPrediction:

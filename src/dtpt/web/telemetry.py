@@ -7,14 +7,31 @@ than those of the routes.
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Write = Callable[[str], object]
-BOUNDS = ("0.005", "0.025", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30", "60", "120", "+Inf")
+BOUNDS = ("0.005", "0.025", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30", "60", "120")
 DISCONNECTED = 499  # the client left before a response began
+
+
+Family = tuple[str, str, Mapping[str, float]]  # name, kind, samples by their labels
+
+
+class Histogram:
+    """Cumulative counts by upper bound, as Prometheus reads them."""
+
+    def __init__(self, bounds: Sequence[str]) -> None:
+        self._bounds = (*bounds, "+Inf")
+        self.samples: dict[str, float] = defaultdict(int)
+
+    def add(self, labels: str, value: float) -> None:
+        for bound in self._bounds:
+            self.samples[f'_bucket{{{labels},le="{bound}"}}'] += value <= float(bound)
+        self.samples[f"_sum{{{labels}}}"] += value
+        self.samples[f"_count{{{labels}}}"] += 1
 
 
 class Requests:
@@ -22,21 +39,21 @@ class Requests:
 
     def __init__(self) -> None:
         self._requests: dict[str, int] = defaultdict(int)
-        self._seconds: dict[str, float] = defaultdict(int)
+        self._seconds = Histogram(BOUNDS)
 
     def add(self, route: str, status: int, *, seconds: float) -> None:
         self._requests[f'{{route="{route}",status="{status}"}}'] += 1
-        for bound in BOUNDS:
-            self._seconds[f'_bucket{{route="{route}",le="{bound}"}}'] += seconds <= float(bound)
-        self._seconds[f'_sum{{route="{route}"}}'] += seconds
-        self._seconds[f'_count{{route="{route}"}}'] += 1
+        self._seconds.add(f'route="{route}"', seconds)
 
-    def text(self, gauges: Mapping[str, int], info: Mapping[str, str]) -> str:
+    def text(
+        self, gauges: Mapping[str, int], info: Mapping[str, str], *, further: Iterable[Family] = ()
+    ) -> str:
         """Return the counters, present values, and one line whose labels describe the model."""
-        labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in info.items())
-        families: list[tuple[str, str, Mapping[str, float]]] = [
+        labels = ",".join(f'{name}="{escaped(text)}"' for name, text in info.items())
+        families: list[Family] = [
             ("dtpt_requests_total", "counter", self._requests),
-            ("dtpt_request_seconds", "histogram", self._seconds),
+            ("dtpt_request_seconds", "histogram", self._seconds.samples),
+            *further,
             *((name, "gauge", {"": value}) for name, value in gauges.items()),
             ("dtpt_model_info", "gauge", {f"{{{labels}}}": 1}),
         ]
@@ -47,7 +64,7 @@ class Requests:
         return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
