@@ -232,12 +232,14 @@ def check_datasets(
         for dataset in expand_names(name)
     ]
     document = [{**asdict(report), "ok": report.ok} for report in reports]
-    emit(
-        document, *(line for report in reports for line in _dataset_lines(report)), as_json=as_json
-    )
-    code = max(max(EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
-    if code:
+    emit(document, *(line for report in reports for line in dataset_lines(report)), as_json=as_json)
+    if code := report_code(reports):
         sys.exit(code)
+
+
+def report_code(reports: "Sequence[DatasetReport]") -> int:
+    """Return the exit code for data sets that were checked."""
+    return max(max(EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
 
 
 def _count(done: int, total: int) -> None:
@@ -268,7 +270,7 @@ def _location(summary: "DatasetSummary", data_root: Path | None) -> str:
     return summary.where
 
 
-def _dataset_lines(report: "DatasetReport") -> Iterator[str]:
+def dataset_lines(report: "DatasetReport") -> Iterator[str]:
     """Yield the lines of one report: the verdict first, then what is wrong."""
     expected = f" of {report.expected_images:,}" if report.expected_images is not None else ""
     yield f"{report.name}: {report.status}" + (f", {report.layout} layout" if report.layout else "")
