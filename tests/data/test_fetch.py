@@ -133,19 +133,20 @@ def test_a_kill_between_any_two_steps_loses_nothing(hub, tmp_path, monkeypatch):
     def killed(*_arguments, **_named):
         raise KeyboardInterrupt
 
-    plan = plan_fetch("dtd", tmp_path / "none")
+    plan = plan_fetch("dtd", tmp_path)
     for owner, name in [
+        (downloading, "_append"),
         (downloading.os, "replace"),
+        (fetching, "unpack"),
         (fetching.os, "rename"),
-        (fetching.shutil, "disk_usage"),
     ]:
-        root = tmp_path / name
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, killed)
             with pytest.raises(KeyboardInterrupt):
-                fetching.fetch(plan, root)
-        assert fetching.fetch(plan, root).ok
-        assert names(root) == {"dtd"}
+                fetching.fetch(plan, tmp_path)
+            assert names(tmp_path) == {WORK}
+    assert fetching.fetch(plan, tmp_path).ok
+    assert names(tmp_path) == {"dtd"}
 
 
 def test_a_folder_in_the_way_is_never_changed(hub, tmp_path):

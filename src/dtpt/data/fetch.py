@@ -104,7 +104,7 @@ def plan_fetch(
     elif not is_here:
         archives = tuple(map(_sized, getattr(origin, source)))
         if not archives:
-            raise DatasetError(_no_source(name, origin, source))
+            raise DatasetError(_no_source(name, origin, source=source))
         top = root / Path(folder).parts[0]
         if top.exists():
             raise DatasetError(
@@ -134,7 +134,7 @@ def _sized(source: Source) -> Source:
     return source
 
 
-def _no_source(name: str, origin: Origin, source: str) -> str:
+def _no_source(name: str, origin: Origin, *, source: str) -> str:
     if name == "imagenet":
         return (
             f"imagenet cannot be downloaded without an account ({origin.page}). Get the validation "
