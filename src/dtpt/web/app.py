@@ -304,8 +304,9 @@ async def models(request: Request) -> schemas.ServerInfo:
 
 
 @router.get("/v1/methods")
-async def methods() -> list[schemas.MethodInfo]:
-    """List the methods."""
+async def methods(request: Request) -> list[schemas.MethodInfo]:
+    """List the methods that the model runs."""
+    has_text = _service(request).playground.model.text is not None
     return [
         schemas.MethodInfo(
             name=name,
@@ -317,6 +318,7 @@ async def methods() -> list[schemas.MethodInfo]:
             colour=method_look(name).colour,
         )
         for name, method in known_methods().items()
+        if has_text or method.parameter != "context"
         if not method.is_stateful  # a service that many share keeps no state
     ]
 

@@ -5,14 +5,14 @@ from functools import lru_cache
 from importlib import resources
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from dtpt.data import openmoji
 from dtpt.data.catalog import NAMED_SETS, catalog_entry, family_title
 from dtpt.data.dataset import prompt_name
 from dtpt.web.guard import Refusal
-from dtpt.web.schemas import MAX_TEXT, ClassList, Example
+from dtpt.web.schemas import MAX_CLASSES, MAX_TEXT, ClassList, Example
 
 # Predictions that tuning changes, easy ones, and known errors of `pocket`.
 DRAWINGS = tuple(f"{ord(emoji):X}" for emoji in "🦊🧊🍌🚲🦖🐱🎸🍙🌻🌶🔨⛵😎🪼🚂🏀")
@@ -46,18 +46,29 @@ def class_lists() -> dict[str, tuple[ClassList, tuple[str, ...]]]:
     }
 
 
+def offered_lists(request: Request) -> dict[str, tuple[ClassList, tuple[str, ...]]]:
+    """Return the lists that the model can classify: its own alone, where its texts are fixed."""
+    fixed = request.app.state.service.playground.model.fixed_text
+    if fixed is None:
+        return class_lists()
+    classes = fixed.classes[:MAX_CLASSES]
+    entry = ClassList(name="model", title="All classes", group="The model's", count=len(classes))
+    return {entry.name: (entry, classes)}
+
+
 @router.get("/v1/classes")
-async def list_class_lists() -> list[ClassList]:
+async def list_class_lists(request: Request) -> list[ClassList]:
     """List the class lists on offer."""
-    return [entry for entry, _ in class_lists().values()]
+    return [entry for entry, _ in offered_lists(request).values()]
 
 
 @router.get("/v1/classes/{name:path}")
-async def list_classes(name: Name) -> list[str]:
+async def list_classes(request: Request, name: Name) -> list[str]:
     """Return the names of one class list."""
-    if name not in class_lists():
+    lists = offered_lists(request)
+    if name not in lists:
         raise Refusal("not_found", "There is no such class list.")
-    return list(class_lists()[name][1])
+    return list(lists[name][1])
 
 
 @router.get("/v1/examples")

@@ -60,8 +60,10 @@ async function restore(store, server, image) {
   const views = Math.min(given.views || 64, server.limits.views);
   store.set({ ...given, views, methods, own: Boolean(given.classes?.length) });
   const example = server.examples.find(({ id }) => id === drawing) ?? server.examples[0];
-  if (list && server.lists.some(({ name }) => name === list)) {
-    await server.takeList(list);
+  const only = server.lists.length === 1 && !given.classes ? server.lists[0].name : ""; // a model of fixed texts
+  const first = server.lists.some(({ name }) => name === list) ? list : only;
+  if (first) {
+    await server.takeList(first);
     store.set({ own: true });
   }
   if (example && (server.embedded || drawing)) await image.takeExample(example);
