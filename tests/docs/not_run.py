@@ -14,9 +14,6 @@ LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading comp
 NOT_RUN: dict[tuple[str, str], str] = {
     ("CONTRIBUTING.md", "make test"): ITSELF,
     ("README.md", "make demo"): ITSELF,
-    ("README.md", "pip install"): NETWORK,
-    ("README.md", 'dtpt.load_model("ViT-B-16/openai")'): WEIGHTS,
-    ("README.md", "dtpt eval   --model ViT-B-16/openai"): WEIGHTS,
     ("docs/cluster.md", "*"): CLUSTER,
     ("docs/findings.md", "*"): HOURS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import dataset_trees
+import headline
 import pages
 import paper_tables
 import pytest
@@ -16,8 +17,10 @@ from run_page import PAGES
 
 from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.data.layouts import find_folder
+from dtpt.report import Variant
 from dtpt.report.paper.reading import read_paper
 from dtpt.report.paper.reading_tables import reading_tables
+from dtpt.report.record import load_record
 from dtpt.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,6 +144,15 @@ def test_trees_and_sizes_on_the_page_of_data_sets_are_those_of_the_catalogue():
     text = dataset_trees.PAGE.read_text("utf-8")
     assert dataset_trees.up_to_date() == text, "run: python docs/dataset_trees.py"
     assert set(re.findall(r"made: tree (\S+)", text)) == set(NAMED_SETS)
+
+
+@pytest.mark.parametrize("page", headline.PAGES)
+def test_the_three_numbers_are_those_of_the_records(page):
+    assert headline.up_to_date(page) == page.read_text("utf-8"), "run: python docs/headline.py"
+    record = load_record("pocket")
+    for facts in record.families:
+        added = facts.difference(Variant("tpt"), Variant("zero-shot"), metric="accuracy")
+        assert f"{100 * added.estimate:+.1f} [" in page.read_text("utf-8")
 
 
 def test_tables_on_the_page_about_the_paper_are_those_of_the_command():

@@ -93,9 +93,14 @@ def test_numbers_of_clip_make_a_line() -> None:
             "fingerprint": "ab",
             "datasets": {"dtd": 500},
             "seeds": [0],
-            "methods": [{"method": "zero-shot", **method}, {"method": "d-tpt@1e5", **method}],
+            "methods": [
+                {"method": "zero-shot", "against_tpt": {"gap": [-0.02, -0.03, 0.0]}, **method},
+                {"method": "d-tpt@1e5", **method},
+            ],
         }
     )
+    assert record.difference_text("tpt", "zero-shot", metric="signed_gap") == "+2.0 [0.0, 3.0]"
+    assert record.difference_text("mean-views", "tpt", metric="brier") == "—"
     assert "500 images of 1 data set)" in record.text
     assert "Zero-shot 68.4 % (gap +0.0); D-TPT (λ = 10⁵) 68.4 %" in record.text
     found = load_clip_record()

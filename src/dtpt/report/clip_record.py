@@ -17,7 +17,8 @@ from importlib.resources import files
 from pydantic import BaseModel, ConfigDict
 
 from dtpt.methods import method_title, parse_label
-from dtpt.tables import MINUS
+from dtpt.metrics import METRICS
+from dtpt.report.bars import brief_text
 
 PACKAGED = "clip.json"
 IN_LINE = ("zero-shot", "tpt", "d-tpt", "mean-views")
@@ -45,7 +46,7 @@ class ClipMethod(_Frozen):
 
     @property
     def text(self) -> str:
-        gap = f"{100 * self.gap:+z.1f}".replace("-", MINUS)
+        gap = brief_text(self.gap, METRICS["signed_gap"], signed=True)
         return f"{self.title} {100 * self.accuracy:.1f} % (gap {gap})"
 
 
@@ -65,6 +66,17 @@ class ClipRecord(_Frozen):
         images, sets = sum(self.datasets.values()), len(self.datasets)
         where = f"{images:,} images of {sets} data set{'s' * (sets != 1)}"
         return f"Real CLIP ({self.model}, {where}): {'; '.join(m.text for m in shown)}."
+
+    def difference_text(self, first: str, second: str, *, metric: str) -> str:
+        """Write a difference to TPT, or TPT's to another method, as the reports do."""
+        known = {parse_label(m.method).name: m.against_tpt for m in self.methods}
+        name, sign = (first, 1) if second == "tpt" else (second, -1)
+        found = known.get(name, {}).get("gap" if metric == "signed_gap" else metric)
+        if found is None:
+            return "—"
+        ends = sorted(sign * end for end in found[1:])
+        texts = (brief_text(value, METRICS[metric]) for value in ends)
+        return f"{brief_text(sign * found[0], METRICS[metric], signed=True)} [{', '.join(texts)}]"
 
 
 def load_clip_record() -> ClipRecord | None:
