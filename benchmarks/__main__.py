@@ -11,14 +11,15 @@ from benchmarks.measuring import table_text
 from dtpt.errors import DtptError
 
 ABOUT_TOWERS = ("tuning", "end-to-end", "views", "chunks", "sizing")
-ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "guarantees", "intervals", "waiting")
+ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "packs", "waiting")
+ABOUT_STATISTICS = ("guarantees", "intervals")
 
 app = App(
     name="python -m benchmarks",
     help="Measure speed and memory, and how often guarantees hold. --json prints JSON.",
     result_action="return_value",
 )
-for name in (*ABOUT_TOWERS, *ABOUT_RUNS):
+for name in (*ABOUT_TOWERS, *ABOUT_RUNS, *ABOUT_STATISTICS):
     function = name.replace("-", "_")
     app.command(f"benchmarks.{function}:{function}", name=name)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dtpt.runs import Run as Run
     from dtpt.runs.evaluation import evaluate as evaluate
     from dtpt.runs.evaluation import load_run as load_run
+    from dtpt.runs.packing import write_pack as write_pack
     from dtpt.tuning import Tuner as Tuner
     from dtpt.tuning import TuningSettings as TuningSettings
     from dtpt.views import ViewRecipe as ViewRecipe
@@ -59,6 +60,7 @@ _NAMES = {
     "dtpt.report.compare": "compare",
     "dtpt.runs": "Run",
     "dtpt.runs.evaluation": "evaluate load_run",
+    "dtpt.runs.packing": "write_pack",
     "dtpt.tuning": "Tuner TuningSettings",
     "dtpt.views": "ViewRecipe",
 }

@@ -13,6 +13,7 @@ from benchmarks.measuring import BenchmarkError
 from benchmarks.tuning import is_algorithm_1
 from dtpt.clip.model import views_per_batch
 from dtpt.clip.preprocess import Preprocess
+from dtpt.data.pack import open_pack
 from dtpt.errors import UnknownName
 from dtpt.methods import PAPER_METHODS, resolve_method
 from dtpt.tuning.encoder import CHUNK_TOKENS
@@ -215,3 +216,20 @@ def test_waiting_policies_are_compared_beside_other_work(printed, monkeypatch):
     variants = [(row["busy"], row["policy"], row["threads"]) for row in result["rows"]]
     assert variants == [(1, "ACTIVE", 1), (1, "PASSIVE", 1)]
     assert all(row["pictures_per_second"] > 0 for row in result["rows"])
+
+
+def test_packs_print_time_and_memory_of_each_size(printed, monkeypatch):
+    found = []
+
+    def evaluate(words):
+        pack = open_pack(Path(words[words.index("--dataset") + 1].removeprefix("pack:")))
+        found.append((pack.manifest.images, len(pack.manifest.classes), list(pack.verify())))
+        return 2.0, 300.0
+
+    monkeypatch.setattr("benchmarks.packs.evaluate", evaluate)
+    sizes = ("--images", 8, "--views", 3, "--classes", 4, "--dimensions", 16)
+    result = json.loads(printed("packs", *sizes, "--json"))
+    assert found == [(8, 4, []), (4, 4, []), (8, 2, [])]
+    assert [(row["images"], row["classes"]) for row in result["rows"]] == [(8, 4), (4, 4), (8, 2)]
+    assert {row["memory_mb"] for row in result["rows"]} == {300.0}
+    assert len(result["methods"].split(",")) == 8

@@ -3,18 +3,21 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from tiny_runs import draw_images, named_options, tiny_clip
 
+import dtpt
 from dtpt.clip.loading import load_model
 from dtpt.data import pack as module
 from dtpt.data.pack import open_pack
-from dtpt.errors import DatasetError, MethodError, OptionError, RunError
+from dtpt.errors import DatasetError, MethodError, OptionError, PromptError, RunError
 from dtpt.executors.pool import InlineExecutor
 from dtpt.runs import EvalOptions, run_options
 from dtpt.runs.cluster import NodeWorker, RunDeployment, probe_images
 from dtpt.runs.evaluation import prepare
-from dtpt.runs.packing import export_pack
+from dtpt.runs.packing import export_pack, write_pack
 from dtpt.runs.reading import open_run
 from dtpt.runs.worker import ImageTask, RunWorker
 
@@ -159,6 +162,64 @@ def test_pack_with_text_features_is_a_model(source, exported, tmp_path):
     text.write_bytes(text.read_bytes()[:-1] + b"!")
     with pytest.raises(DatasetError):
         on_pack(pack, tmp_path / "other", method=("zero-shot",))
+
+
+ARRAYS = np.random.default_rng(0).normal(size=(12, 5, 16)) * 7
+NAMES = ("owl", "gull", "tern")
+
+
+def test_arrays_are_evaluated_without_a_model(tmp_path):
+    text = dtpt.FeatureModel(NAMES, torch.from_numpy(ARRAYS[:3, 0]), logit_scale=10.0)
+    labels = [k % 3 for k in range(12)]
+    given = {"classes": NAMES, "labels": labels, "text": text, "dtype": "float32"}
+    data = dtpt.write_pack(tmp_path / "pack", ARRAYS, **given)
+    views = ARRAYS / np.linalg.norm(ARRAYS, axis=-1, keepdims=True)
+    logits = 10 * views[:, 0] @ views[:3, 0].T
+    wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    with dtpt.evaluate(data, method="zero-shot", output=tmp_path / "run", quiet=True) as run:
+        rows = run.rows()
+        assert rows.label.tolist() == labels
+        assert np.allclose(rows.p_label, wanted[np.arange(12), labels], atol=1e-6)
+    methods = ("zero-shot", "mean-views", "vte", "zero", "zero:published", "mta", "d-tps")
+    by_name = {"output": tmp_path / "named", "method": methods, "seed": 5, "quiet": True}
+    with dtpt.evaluate(f"pack:{tmp_path / 'pack'}", **by_name) as run:
+        assert {each[0] for each in run.counts().values()} == {12}
+    with pytest.raises(DatasetError):
+        dtpt.evaluate(data, views=6, output=tmp_path / "more", quiet=True)
+
+
+def test_plain_features_have_one_view_and_content_keys(tmp_path, model):
+    rows = np.concatenate([ARRAYS[:6, 0], ARRAYS[:1, 0]]).astype(np.float16)
+    data = write_pack(tmp_path, rows, classes=NAMES, labels=[0] * 7, model=model)
+    keys = [sample.image.key() for sample in data.samples]
+    assert keys[0] == keys[6]
+    assert len(set(keys)) == 6
+    assert data.pack.manifest.fingerprint == model.image_fingerprint
+    with pytest.raises(RunError):
+        on_pack(data.pack, tmp_path / "run", model=tiny_clip(seed=1), method=("zero-shot",))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": [0]},
+        {"labels": [3] * 12},
+        {"ids": ["a"] * 12},
+        {"clusters": ["a"]},
+        {"classes": ()},
+        {"text": dtpt.FeatureModel(("owl",), torch.ones(1, 16))},
+        {"features": ARRAYS[0, 0]},
+        {"features": np.zeros((12, 16))},
+        {"features": np.full((12, 16), np.nan)},
+        {"features": np.full((12, 16), "a")},
+    ],
+)
+def test_arrays_that_make_no_pack_are_refused(tmp_path, changes):
+    given = {"features": ARRAYS, "classes": NAMES, "labels": [0] * 12} | changes
+    with pytest.raises((DatasetError, PromptError)):
+        write_pack(tmp_path / "pack", given.pop("features"), **given)
+    with pytest.raises(DatasetError):
+        open_pack(tmp_path / "pack")
 
 
 def test_changed_image_or_model_is_not_exported(model, tmp_path, noise):

@@ -1,13 +1,17 @@
 """The choice of workers, threads and view workers."""
 
+from dataclasses import replace
+
 import pytest
 
+from dtpt.methods import resolve_method
 from dtpt.runs.resources import (
     Machine,
     Resources,
     Work,
     choose_resources,
     describe_work,
+    pack_seconds,
 )
 
 GB = 10**9
@@ -70,3 +74,20 @@ def test_larger_models_need_more_memory_and_time(tiny_model):
     assert few.worker_bytes < many.worker_bytes
     assert few.image_seconds < many.image_seconds
     assert few.worker_bytes > 300_000_000  # a process with torch
+
+
+def test_features_of_a_pack_cost_methods_views_classes_and_tuning(tiny_model):
+    def seconds(*names, views=64, classes=1000):
+        methods = [resolve_method(name) for name in names]
+        return pack_seconds(tiny_model, methods, views=views, classes=classes)
+
+    assert seconds("zero-shot") < seconds("zero-shot", "vte") < seconds("tpt")
+    assert seconds("vte", views=1) < seconds("vte")
+    assert seconds("vte", classes=10) < seconds("vte")
+
+
+def test_no_process_makes_views_of_a_pack():
+    work = Work(images=5000, worker_bytes=10**9, image_seconds=1e-6, is_rendered=False)
+    machine = Machine(cores=8, memory=16 * 10**9)
+    assert choose_resources(machine, work) == Resources(1, 1, 0)
+    assert choose_resources(machine, replace(work, image_seconds=0.1)).workers == 8

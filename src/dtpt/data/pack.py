@@ -109,7 +109,7 @@ class Manifest(_Frozen):
     template: str | None = None
     licence: str = ""
     source: str = ""  # where images and model come from, in words
-    samples: PackFile
+    samples: PackFile = PackFile(name=SAMPLES, sha256="0" * 64, size=0)  # set by the writer
     text: PackFile | None = None
     views: Annotated[tuple[ViewGroup, ...], Field(min_length=1, max_length=256)]
 

@@ -25,7 +25,14 @@ from dtpt.runs.packing import check_packs, pack_recipe, with_pack_defaults
 from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Reporter, make_reporter
 from dtpt.runs.reading import Run, open_run, session_notes
-from dtpt.runs.resources import FEW_IMAGES, Machine, Resources, choose_resources, describe_work
+from dtpt.runs.resources import (
+    FEW_IMAGES,
+    Machine,
+    Resources,
+    choose_resources,
+    describe_work,
+    pack_seconds,
+)
 from dtpt.runs.schema import archive
 from dtpt.runs.shards import Shard, find_shard
 from dtpt.runs.spec import DatasetSpec, MethodSpec, ModelSpec, OrderSpec, RunSpec
@@ -58,14 +65,20 @@ class Prepared:
         """Estimate memory and time of evaluating some images."""
         entries = self.worker.datasets
         needed = (e.recipe_for(group) for e in entries for group in e.groups.values())
+        views = max(recipe.count for recipe in needed)
+        classes = max(len(entry.classes) for entry in entries)
         work = describe_work(
             self.model,
             images=images,
-            views=max(recipe.count for recipe in needed),
-            classes=max(len(entry.classes) for entry in entries),
+            views=views,
+            classes=classes,
             is_shippable=self.is_shippable,
         )
-        return replace(work, is_rendered=any(dataset.pack is None for dataset in self.datasets))
+        if any(dataset.pack is None for dataset in self.datasets):
+            return work
+        methods = max((entry.methods for entry in entries), key=len)
+        seconds = pack_seconds(self.model, methods, views=views, classes=classes)
+        return replace(work, is_rendered=False, image_seconds=seconds)
 
     def resources(self, options: EvalOptions, *, images: int) -> Resources:
         """Choose workers, threads and view workers for what is left to do."""
@@ -86,14 +99,15 @@ class Prepared:
 def evaluate(
     dataset: "str | Dataset | Sequence[str] | Sequence[Dataset]",
     *,
-    model: "str | Clip" = "pocket",
+    model: "str | Clip | None" = None,
     **options: object,
 ) -> Run:
     """Evaluate methods on data sets and return the stored run; the same call again resumes.
 
     Args:
         dataset: Names, or data sets in memory.
-        model: A name, or a model in memory.
+        model: A name, or a model in memory; the embedded one when not given, and for a feature pack
+            what the pack states.
         **options: The options of `dtpt eval`, as `EvalOptions` describes them.
 
     Raises:
@@ -105,10 +119,12 @@ def evaluate(
         >>> len(run.records()), sorted(run.records()[0])[:3]
         (4, ['cluster', 'confidence', 'correct'])
     """
-    name, loaded = (model, None) if isinstance(model, str) else (_checked(model).name, model)
+    loaded = None if model is None or isinstance(model, str) else _checked(model)
+    name = model if isinstance(model, str) else loaded and (loaded.name or "model")
     datasets = _datasets_in_memory(dataset)
     names = dataset if datasets is None else tuple(each.name for each in datasets)
-    chosen = EvalOptions.parse({**options, "dataset": names, "model": name or "model"})
+    given = {} if name is None else {"model": name}
+    chosen = EvalOptions.parse({**options, "dataset": names, **given})
     return run_options(chosen, model=loaded, datasets=datasets)
 
 
@@ -123,6 +139,7 @@ def _checked(model: object) -> "Clip":
 def _signature() -> inspect.Signature:
     """Return the signature of `evaluate` with every option, for `help` and notebooks."""
     first, model, _ = inspect.signature(evaluate).parameters.values()
+    model = model.replace(default=EvalOptions.model_fields["model"].default)
     rest = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation

@@ -1,36 +1,50 @@
-"""Feature packs and runs: export of a run's features, and what a pack fixes for a run on it."""
+"""Feature packs and runs: how packs are made, and what a pack fixes for a run on it."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dtpt.errors import OptionError, RunError
+from dtpt.data.dataset import Dataset, Sample
+from dtpt.data.loading import load_dataset
+from dtpt.data.pack import (
+    Array,
+    CarriedFeatures,
+    DType,
+    Manifest,
+    Pack,
+    PackSamples,
+    PackWriter,
+    ViewGroup,
+    pack_dataset,
+)
+from dtpt.errors import DatasetError, OptionError, RunError
+from dtpt.executors.cluster import MOST_VIEW_WORKERS
+from dtpt.files import AnyPath, as_path
 from dtpt.machine import package_version, usable_cores
 from dtpt.options import EvalOptions
+from dtpt.runs.progress import Reporter
+from dtpt.runs.resources import SECONDS_TO_START
 from dtpt.views.recipe import ViewRecipe
 
 if TYPE_CHECKING:
+    from dtpt.clip.loading.features import FeatureModel
     from dtpt.clip.model import Clip
-    from dtpt.data.dataset import Dataset, Sample
-    from dtpt.data.pack import Array, DType, Manifest, Pack, PackWriter, ViewGroup
     from dtpt.runs.evaluation import Prepared
-    from dtpt.runs.progress import Reporter
     from dtpt.runs.reading import Run
     from dtpt.runs.spec import DatasetSpec
     from dtpt.runs.worker import EvaluatedSet
 
-WITHOUT_TEXT_TOWER = (
-    "zero-shot",
-    "mean-views",
-    "d-tps",
-)  # where neither model nor methods are given
+OWN_METHODS = ("zero-shot", "mean-views", "d-tps")  # where neither methods nor model are given
+KEPT = 1e-6  # by which the length of a feature may differ from 1 to keep its bits
 
 
-def with_pack_defaults(options: EvalOptions, datasets: "Sequence[Dataset]") -> EvalOptions:
+def with_pack_defaults(options: EvalOptions, datasets: Sequence[Dataset]) -> EvalOptions:
     """Return options in which what was not given comes from the packs among some data sets.
 
     Raises:
@@ -53,11 +67,11 @@ def with_pack_defaults(options: EvalOptions, datasets: "Sequence[Dataset]") -> E
         update[name] = values[0]
     is_own = "model" in update and str(update["model"]).startswith("features:")
     if is_own and "method" not in options.model_fields_set:
-        update["method"] = WITHOUT_TEXT_TOWER
+        update["method"] = OWN_METHODS
     return options.model_copy(update=update)
 
 
-def _defaults(pack: "Pack | None") -> dict[str, Any]:
+def _defaults(pack: Pack | None) -> dict[str, Any]:
     if pack is None:
         return {}
     made, first = pack.manifest, pack.manifest.views[0]
@@ -68,14 +82,14 @@ def _defaults(pack: "Pack | None") -> dict[str, Any]:
     return values
 
 
-def pack_recipe(pack: "Pack", *, views: int) -> ViewRecipe:
+def pack_recipe(pack: Pack, *, views: int) -> ViewRecipe:
     """Return the recipe of a pack's first views, with another number of them."""
     recipe = pack.manifest.views[0].recipe or ViewRecipe(augmix=False)
     return recipe.model_copy(update={"count": views})
 
 
 def check_packs(
-    datasets: "Sequence[Dataset]",
+    datasets: Sequence[Dataset],
     entries: "Sequence[EvaluatedSet]",
     *,
     model: "Clip",
@@ -115,14 +129,14 @@ def export_pack(
     *,
     model: "Clip | None" = None,
     dataset: str | None = None,
-    dtype: "DType" = "float16",
+    dtype: DType = "float16",
     text: bool = False,
     data_root: Path | None = None,
     device: str = "auto",
     licence: str = "",
     source: str = "",
-    reporter: "Reporter | None" = None,
-) -> "Pack":
+    reporter: Reporter | None = None,
+) -> Pack:
     """Write the features of a run's images to a pack; the same call again resumes.
 
     Features come from the cache; those that are not there are encoded.
@@ -144,9 +158,6 @@ def export_pack(
         RunError: The images or the model are not those of the run.
         DatasetError: The folder holds another pack, or cannot be written.
     """
-    from dtpt.data.pack import PackSamples, PackWriter
-    from dtpt.runs.progress import Reporter
-
     entry = _one_dataset(run, dataset)
     data = _same_dataset(run, entry, data_root=data_root)
     prepared = _prepared(run, entry, dataset=data, model=model, device=device)
@@ -156,7 +167,7 @@ def export_pack(
     )
     writer = PackWriter(folder, manifest, samples=PackSamples.of(samples, keys))
     if text:
-        _write_text(writer, prepared)
+        _write_text(writer, _text_model(prepared))
     _write_shards(
         writer,
         prepared,
@@ -167,6 +178,125 @@ def export_pack(
     return writer.finish()
 
 
+def write_pack(
+    folder: AnyPath,
+    features: npt.ArrayLike,
+    *,
+    classes: Sequence[str],
+    labels: Sequence[int],
+    ids: Sequence[str] | None = None,
+    clusters: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    model: "Clip | None" = None,
+    text: "FeatureModel | None" = None,
+    dtype: DType = "float16",
+    licence: str = "",
+    source: str = "",
+) -> Dataset:
+    """Write features that were computed elsewhere to a pack, and return its data set.
+
+    Args:
+        folder: Of the pack; what a killed call finished is kept.
+        features: (n, D), or (n, views, D) with the original view first; rows of any length, which
+            are divided by it. An array that is mapped into memory is read piece by piece.
+        classes: Class names.
+        labels: (n,) indices into the classes.
+        ids: (n,) names of the samples; numbers when not given.
+        clusters: (n,) samples of one cluster are not independent; none are when not given.
+        keys: (n,) content keys: equal keys, equal images; hashes of the features when not given.
+        model: Whose image features they are; another model is then refused.
+        text: The text features of the classes; with them the pack is evaluated without a model.
+        dtype: Of the stored features.
+        licence: Of the data, in words.
+        source: Of the data, in words.
+
+    Raises:
+        DatasetError: The arrays do not fit each other, a feature is zero or not finite, or the
+            folder holds another pack.
+
+    Example:
+        >>> rows = np.eye(6, 16)
+        >>> birds = write_pack("birds", rows, classes=["owl", "gull"], labels=[0, 1] * 3)
+        >>> len(birds), birds.pack.manifest.dimensions
+        (6, 16)
+    """
+    values, home = _view_array(features), as_path(folder, "folder")
+    columns = {"labels": labels, "ids": ids, "clusters": clusters, "keys": keys}
+    samples, content = _array_samples(values, columns)
+    Dataset(home.name, tuple(classes), samples)  # refuses labels and ids that no data set has
+    made = _array_manifest(values, home.name, classes=classes, model=model, text=text)
+    manifest = made.model_copy(update={"dtype": dtype, "licence": licence, "source": source})
+    writer = PackWriter(home, manifest, samples=PackSamples.of(samples, content))
+    for group, images in writer.missing:
+        writer.write(group, images=images, features=_unit(values[images.start : images.stop]))
+    if text is not None:
+        _write_text(writer, text)
+    return pack_dataset(writer.finish())
+
+
+def _array_manifest(
+    values: npt.NDArray[Any],
+    name: str,
+    *,
+    classes: Sequence[str],
+    model: "Clip | None",
+    text: "FeatureModel | None",
+) -> Manifest:
+    if text is not None:
+        text.fixed_text.of(classes)  # refuses other classes
+    return Manifest(
+        dtpt=package_version("dtpt"),
+        dataset=name,
+        classes=tuple(classes),
+        images=len(values),
+        dimensions=values.shape[2],
+        model="" if model is None else model.name,
+        fingerprint="" if model is None else model.image_fingerprint,
+        template=None if text is None else text.fixed_text.prompt or None,
+        views=(ViewGroup(views=values.shape[1]),),
+    )
+
+
+def _view_array(features: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return features as (n, views, D), without a copy of an array."""
+    values = np.asanyarray(features)
+    if values.ndim == 2:
+        values = values[:, None]  # (n, D) -> (n, 1, D)
+    if values.ndim != 3 or 0 in values.shape or values.dtype.kind not in "fiu":
+        raise DatasetError(
+            f"Features must be numbers (n, D) or (n, views, D), got {values.dtype} {values.shape}."
+        )
+    return values
+
+
+def _array_samples(
+    values: npt.NDArray[Any], columns: Mapping[str, Sequence[Any] | None]
+) -> tuple[list[Sample], list[str]]:
+    """Return samples and content keys; columns that are not given follow from the features."""
+    n, given = len(values), {k: list(v) for k, v in columns.items() if v is not None}
+    for column, entries in given.items():
+        if len(entries) != n:
+            raise DatasetError(f"{len(entries):,} {column} for features of {n:,} samples.")
+    ids = given.get("ids") or [f"{k:0{len(str(n - 1))}d}" for k in range(n)]
+    clusters = given.get("clusters") or ids
+    keys = given.get("keys") or [hashlib.sha256(each.tobytes()).hexdigest() for each in values]
+    images = [CarriedFeatures(values[k], str(keys[k]), digest="") for k in range(n)]
+    samples = [
+        Sample(str(ids[k]), int(given["labels"][k]), images[k], cluster=str(clusters[k]))
+        for k in range(n)
+    ]
+    return samples, [image.key() for image in images]
+
+
+def _unit(values: npt.NDArray[Any]) -> Array:
+    """Divide features (n, views, D) by their lengths; those of length 1 keep their bits."""
+    values = np.asarray(values, dtype=np.float32)
+    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+    if not (np.isfinite(lengths) & (lengths > 0)).all():
+        raise DatasetError("Features contain a row that is zero or not finite.")
+    return np.where(np.abs(lengths - 1) < KEPT, values, values / lengths)
+
+
 def _one_dataset(run: "Run", name: str | None) -> "DatasetSpec":
     chosen = run.datasets if name is None else [each for each in run.datasets if each == name]
     if len(chosen) != 1:
@@ -174,10 +304,8 @@ def _one_dataset(run: "Run", name: str | None) -> "DatasetSpec":
     return run.spec.dataset(chosen[0])
 
 
-def _same_dataset(run: "Run", entry: "DatasetSpec", *, data_root: Path | None) -> "Dataset":
+def _same_dataset(run: "Run", entry: "DatasetSpec", *, data_root: Path | None) -> Dataset:
     """Load the data set of a run, without the images that failed."""
-    from dtpt.data.loading import load_dataset
-
     full = load_dataset(
         entry.name,
         data_root=data_root,
@@ -190,7 +318,7 @@ def _same_dataset(run: "Run", entry: "DatasetSpec", *, data_root: Path | None) -
     return full if entry.limit is None else full.limited(entry.limit)
 
 
-def _samples(run: "Run", dataset: "Dataset") -> "tuple[list[Sample], list[str]]":
+def _samples(run: "Run", dataset: Dataset) -> tuple[list[Sample], list[str]]:
     """Return the samples that can be read, with their content keys."""
     failed = {each.sample for each in run.failures() if each.dataset == dataset.name}
     stored = run.samples(dataset.name)
@@ -205,7 +333,7 @@ def _prepared(
     run: "Run",
     entry: "DatasetSpec",
     *,
-    dataset: "Dataset",
+    dataset: Dataset,
     model: "Clip | None",
     device: str,
 ) -> "Prepared":
@@ -235,9 +363,7 @@ def _prepared(
     return prepared
 
 
-def _manifest(prepared: "Prepared", dataset: "Dataset", *, images: int) -> "Manifest":
-    from dtpt.data.pack import Manifest, PackFile
-
+def _manifest(prepared: "Prepared", dataset: Dataset, *, images: int) -> Manifest:
     model, spec = prepared.model, prepared.spec
     return Manifest(
         dtpt=package_version("dtpt"),
@@ -253,15 +379,13 @@ def _manifest(prepared: "Prepared", dataset: "Dataset", *, images: int) -> "Mani
         precision=model.precision,
         preprocessing=model.preprocessing.model_dump(mode="json"),
         template=spec.template if spec.context is None else None,
-        samples=PackFile(name="samples.json", sha256="0" * 64, size=0),
         views=tuple(_groups(prepared)),
     )
 
 
-def _groups(prepared: "Prepared") -> "Iterator[ViewGroup]":
+def _groups(prepared: "Prepared") -> Iterator[ViewGroup]:
     """Yield the views of every seed, and of methods that have views of their own."""
     from dtpt.clip.model import view_batches, views_per_batch
-    from dtpt.data.pack import ViewGroup
 
     (entry,), visual = prepared.worker.datasets, prepared.model.visual
     for seed in prepared.spec.seeds:
@@ -274,34 +398,36 @@ def _groups(prepared: "Prepared") -> "Iterator[ViewGroup]":
             yield ViewGroup(recipe=recipe, seed=seed, views=recipe.count, prefixes=tuple(ends))
 
 
-def _write_text(writer: "PackWriter", prepared: "Prepared") -> None:
-    """Store the text features of the run's prompts, as a model of parts."""
-    from dtpt.clip.loading.features import TEXT_FILE, FeatureModel
+def _write_text(writer: PackWriter, model: "FeatureModel") -> None:
+    """Store text features; with them the folder is a model of parts, too."""
+    from dtpt.clip.loading.features import TEXT_FILE
 
-    if prepared.spec.context is not None:
-        raise OptionError("Text features of a trained context are not stored: drop `text=True`.")
-    tuner = prepared.worker.predictor(prepared.model, 0).tuner
-    model = FeatureModel(
-        prepared.datasets[0].classes,
-        tuner.initial_text_features,
-        prompt=prepared.spec.template,
-        logit_scale=tuner.logit_scale,
-    )
     model.save(writer.folder)
     writer.add_text(TEXT_FILE)
 
 
+def _text_model(prepared: "Prepared") -> "FeatureModel":
+    from dtpt.clip.loading.features import FeatureModel
+
+    if prepared.spec.context is not None:
+        raise OptionError("Text features of a trained context are not stored: drop `text=True`.")
+    tuner, classes = (
+        prepared.worker.predictor(prepared.model, 0).tuner,
+        prepared.datasets[0].classes,
+    )
+    features, prompt = tuner.initial_text_features, prepared.spec.template
+    return FeatureModel(classes, features, prompt=prompt, logit_scale=tuner.logit_scale)
+
+
 def _write_shards(
-    writer: "PackWriter",
+    writer: PackWriter,
     prepared: "Prepared",
     *,
-    samples: "Sequence[tuple[Sample, str]]",
-    groups: "Sequence[ViewGroup]",
-    reporter: "Reporter",
+    samples: Sequence[tuple[Sample, str]],
+    groups: Sequence[ViewGroup],
+    reporter: Reporter,
 ) -> None:
     """Write the shards that are missing, in order; samples come with their content keys."""
-    from dtpt.executors.cluster import MOST_VIEW_WORKERS
-    from dtpt.runs.resources import SECONDS_TO_START
     from dtpt.runs.worker import torch_threads
 
     missing = writer.missing

@@ -9,11 +9,13 @@
 * A worker takes seconds to start, so there are no more than the work is worth.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dtpt.executors.cluster import MEMORY_FRACTION, MOST_VIEW_WORKERS
 from dtpt.executors.process import CAN_START
+from dtpt.methods import ResolvedMethod, method_cost
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,6 +27,8 @@ Count = int | Literal["auto"]
 PROCESS_BYTES = 400_000_000  # Python with torch
 SECONDS_TO_START = 4.0
 SECONDS_PER_BYTE_AND_VIEW = 0.6e-9  # of the image tower's weights, on one core, at least
+SECONDS_PER_BYTE_AND_CLASS = 0.1e-9  # of the text tower's weights: fewer tokens than a view has
+SECONDS_PER_PRODUCT = 4e-11  # of a number of a view's and of a class's feature, with what follows
 TOKENS_PER_CLASS = 10  # of a class name with what follows it
 LARGEST_BATCH = 16  # views that go through the image tower together
 FEW_IMAGES = 16  # below that, a process that makes views is not worth its start
@@ -124,6 +128,18 @@ def describe_work(
         image_seconds=SECONDS_PER_BYTE_AND_VIEW * views * _weight_bytes(model.visual),
         is_shippable=is_shippable,
     )
+
+
+def pack_seconds(
+    model: "Clip", methods: Sequence[ResolvedMethod], *, views: int, classes: int
+) -> float:
+    """Estimate the time of one image whose view features are known."""
+    costs = [method_cost(method) for method in methods]
+    passes = sum(cost.text_forward + cost.text_backward for cost in costs)
+    text = 0 if model.text is None else _weight_bytes(model.text)
+    products = len(methods) * views * classes * model.config.embed_dim
+    tuning = SECONDS_PER_BYTE_AND_CLASS * passes * classes * text
+    return tuning + SECONDS_PER_PRODUCT * products
 
 
 def _weight_bytes(module: "nn.Module") -> int:
