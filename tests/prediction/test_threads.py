@@ -1,5 +1,6 @@
 """Several threads share one classifier."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_the_graph_is_made_once_whichever_thread_comes_first(model, images, monk
     assert made == [1]
 
 
-FORKED = """
+PROCESSES = """
 import concurrent.futures, multiprocessing, sys
 import numpy as np
 import torch
@@ -48,27 +49,30 @@ import dtpt
 
 torch.set_num_threads(2)
 image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-classifier = dtpt.Classifier(dtpt.load_model("pocket", device="cpu"), ["cat", "dog"], views=8)
+model = dtpt.load_model("pocket", device="cpu")
+classifier = dtpt.Classifier(model, ["cat", "dog"], method="d-tpt", views=8)
 before = classifier.predict(image)
-context = multiprocessing.get_context("fork")
-with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
-    after = list(pool.map(classifier.predict, [image] * 4))
+context = multiprocessing.get_context(sys.argv[1])
+with concurrent.futures.ProcessPoolExecutor(4, mp_context=context) as pool:
+    after = list(pool.map(classifier.predict, [image] * 8))
 for prediction in after:
     np.testing.assert_allclose(prediction.probabilities, before.probabilities, atol=1e-6)
 print(len(after))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_process_predicts_although_its_parent_has_predicted():
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_processes_predict_although_their_parent_has_predicted(start):
+    if start not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no {start} on this system")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED],
+        [sys.executable, "-W", "ignore", "-c", PROCESSES, start],
         env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
         stdout=subprocess.PIPE,
         text=True,
         timeout=300,
     )
-    assert done.stdout == "4\n"
+    assert done.stdout == "8\n"
 
 
 def test_threads_of_torch_sleep_while_they_wait():
