@@ -2,13 +2,15 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
 from dtpt.analysis import analyse
 from dtpt.analysis.bases import NAMED, common_bases, in_basis
-from dtpt.analysis.basis import BasisOptions, study_basis
+from dtpt.analysis.basis import BasisOptions, BasisPlan, study_basis
 from dtpt.analysis.controls import CONTROLS, ControlsOptions
+from dtpt.analysis.paper import with_controls
 from dtpt.analysis.regularisers import RegularisersOptions, study_regularisers
 from dtpt.analysis.study import StudyOptions, with_shift
 from dtpt.analysis.views import VIEWS, ViewsOptions
@@ -110,6 +112,28 @@ def test_a_flip_in_the_loss_is_a_flip_of_all_features(parts, directions):
     (ours,) = Tuner(model, None, text_features=text).predict(views, methods[0])
     (theirs,) = turned.predict(views @ flip, methods[1])
     torch.testing.assert_close(ours.probabilities, theirs.probabilities, rtol=0, atol=1e-12)
+
+
+def test_controls_of_an_analysis_have_the_learning_rate_of_the_data_set():
+    methods = with_controls([resolve_method(n, protocol="imagenet") for n in ("tps", "d-tps")])
+    assert {m.name: m.learning_rate for m in methods if m.method.tunes} == dict.fromkeys(
+        ("tps", "d-tps", "d-tps-static", "tps+no-tdd", "tps+no-idd"), 5e-3
+    )
+
+
+@pytest.mark.parametrize("protocol", ["imagenet", "fine-grained"])
+def test_a_basis_has_the_learning_rate_of_the_data_set(parts, protocol):
+    plan = BasisPlan(
+        np.ones(parts.config.embed_dim),
+        rotations=0,
+        lambdas=np.full((len(NAMED), 1), 1e6),
+        untuned=("zero-shot", "tps"),
+        subject="d-tps",
+        protocol=protocol,
+    )
+    tuner = Tuner(parts, None, text_features=parts.fixed_text.features)
+    expected = resolve_method("tps", protocol=protocol).learning_rate
+    assert {m.learning_rate for m in plan.methods(tuner)[1:]} == {expected}
 
 
 def test_gradients_are_compared_on_the_classes_of_the_model(parts, tmp_path):

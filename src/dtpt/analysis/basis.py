@@ -134,17 +134,19 @@ class BasisPlan:
     lambdas: npt.NDArray[np.float64]  # (bases, strengths)
     untuned: tuple[str, str]
     subject: str
+    protocol: str  # of the data set: decides the learning rate of a shift
 
     def methods(self, tuner: "Tuner") -> list[ResolvedMethod]:
         """Return the methods without a basis, then D-TPT basis by basis at each strength."""
         subject = METHODS[self.subject]
         losses = dem_losses(tuner, self.image_mean, subject=subject, rotations=self.rotations)
         tuned = [
-            resolve_method(loss, lambda_=value)
+            resolve_method(loss, lambda_=value, protocol=self.protocol)
             for (loss, _), row in zip(losses.values(), self.lambdas.tolist(), strict=True)
             for value in row
         ]
-        return [*map(resolve_method, self.untuned), *tuned]
+        untuned = [resolve_method(name, protocol=self.protocol) for name in self.untuned]
+        return [*untuned, *tuned]
 
 
 def dem_losses(
@@ -297,7 +299,14 @@ def _prepare(
     invariance = [
         {"dataset": dataset.name, **fact} for fact in gradient_changes(tuner, methods, rotations)
     ]
-    plan = BasisPlan(mean, options.rotations, np.array(lambdas), options.untuned, options.subject)
+    plan = BasisPlan(
+        mean,
+        rotations=options.rotations,
+        lambdas=np.array(lambdas),
+        untuned=options.untuned,
+        subject=options.subject,
+        protocol=dataset.protocol,
+    )
     return plan, {"bases": bases, "invariance": invariance}
 
 

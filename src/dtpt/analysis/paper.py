@@ -190,13 +190,18 @@ def with_controls(methods: Sequence[ResolvedMethod]) -> list[ResolvedMethod]:
     for method in methods:
         all_methods.append(method)
         if method.method.is_regularised and not method.method.static:
-            all_methods.append(resolve_method(method.method.name + STATIC))
-    bases = [base for base in WITHOUT_BASES if any(m.name == base for m in all_methods)]
-    names = [name for base in bases for name in without_labels(base)]
+            all_methods.append(_as_in(method, method.method.name + STATIC))
+    for base in (m for name in WITHOUT_BASES for m in tuple(all_methods) if m.name == name):
+        all_methods += [_as_in(base, name) for name in without_labels(base.name)]
     unique: dict[str, ResolvedMethod] = {}
-    for method in (*all_methods, *map(resolve_method, names)):
+    for method in all_methods:
         unique.setdefault(method.label, method)
     return list(unique.values())
+
+
+def _as_in(method: ResolvedMethod, name: str) -> ResolvedMethod:
+    """Return a variant with the learning rate that a method has on this data set."""
+    return replace(resolve_method(name), learning_rate=method.learning_rate)
 
 
 def kept_images(classes: int, dimensions: int) -> int:
