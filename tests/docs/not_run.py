@@ -16,6 +16,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", "make demo"): ITSELF,
     ("docs/cluster.md", "*"): CLUSTER,
     ("docs/findings.md", "*"): HOURS,
+    ("docs/models.md", "*"): WEIGHTS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,
     ("docs/pocket.md", "*"): HOURS,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dataset_trees
 import headline
+import model_tables
 import pages
 import paper_tables
 import pytest
@@ -153,6 +154,15 @@ def test_the_three_numbers_are_those_of_the_records(page):
     for facts in record.families:
         added = facts.difference(Variant("tpt"), Variant("zero-shot"), metric="accuracy")
         assert f"{100 * added.estimate:+.1f} [" in page.read_text("utf-8")
+
+
+def test_tables_of_models_are_those_of_the_installed_open_clip():
+    if not model_tables.configurations():
+        pytest.skip("open_clip is not installed")
+    text = model_tables.PAGE.read_text("utf-8")
+    assert model_tables.up_to_date() == text, "run: python docs/model_tables.py"
+    loadable = [model_tables.described(*pair)[0] for pair in model_tables.configurations().items()]
+    assert sum(config is not None for config in loadable) >= 100
 
 
 def test_tables_on_the_page_about_the_paper_are_those_of_the_command():

@@ -34,9 +34,9 @@ VARIABLES = {"data_root": "DTPT_DATA", "cache": ""}
 
 
 def offer_models(_: "CompletionContext") -> list[str]:
-    from dtpt.clip.loading.names import EMBEDDED, added_models, catalog
+    from dtpt.clip.loading.names import EMBEDDED, added_models, catalog, hub_models
 
-    return [EMBEDDED, *catalog(), *(name for name in added_models() if name not in catalog())]
+    return list(dict.fromkeys([EMBEDDED, *catalog(), *hub_models(), *added_models()]))
 
 
 def offer_methods(context: "CompletionContext") -> list[str]:

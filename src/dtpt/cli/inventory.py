@@ -87,18 +87,22 @@ STATUS = {"own": "added by you", "verified": "verified by its hash", "trusted": 
 
 
 def models(*, as_json: AsJson = False) -> None:
-    """List the known models, their size in memory, and whether they are on this machine."""
+    """List the known models: size, whether they are on this machine, what they need and run."""
     rows = _model_rows()
     lines = []
     for row in rows:
         size = f"{row['size_bytes'] / 1e6:.0f} MB" if row["size_bytes"] else "?"
-        lines.append((row["name"], size, "yes" if row["cached"] else "no", row["source"]))
+        here = "yes" if row["cached"] else "no"
+        loads = "yes" if row["loads"] else f"with [{row['needs']}]"
+        lines.append((row["name"], size, here, loads))
     emit(
         rows,
-        text_table("", ("model", "size", "here", "source"), rows=lines),
-        *(f"{row['name']}:\n  {row['path']}" for row in rows if "path" in row),
+        text_table("", ("model", "size", "here", "loads"), rows=lines),
+        *(f"{row['name']}:\n  {row['path']}\n  {row['source']}" for row in rows if "path" in row),
         "Sizes are float32 weights (pocket: its file).",
-        "Others: hf-hub:org/repo[@revision], local-dir:, local-file:, features:PATH.",
+        "[towers]: pip install 'dtpt[towers]'.",
+        "All methods run. Others: hf-hub:org/repo[@revision], local-dir:, local-file:,",
+        "and features:PATH, which runs the methods that tune no prompt.",
         as_json=as_json,
         framed=False,
     )
@@ -169,28 +173,38 @@ def remove_model(name: str, /) -> None:
 
 def _model_rows() -> list[dict[str, Any]]:
     from dtpt.clip.loading.hub import cached_folder
-    from dtpt.clip.loading.names import EMBEDDED, ModelName, added_models, catalog
+    from dtpt.clip.loading.names import EMBEDDED, added_models, catalog, hub_models, parse_name
 
-    known, added = catalog(), added_models()
+    known, added, from_hub = catalog(), added_models(), hub_models()
     weights = Path(__file__).parents[1] / EMBEDDED / "model.safetensors"
     rows = [
         _model_row(EMBEDDED, size=weights.stat().st_size, here=True, source="inside the package")
     ]
     for name in [name for name in known if name not in added]:
-        is_here = cached_folder(ModelName("catalog", name)) is not None
+        is_here = cached_folder(parse_name(name)) is not None
         source = f"hf-hub:{known[name].repo}"
         rows.append(_model_row(name, size=known[name].size_bytes, here=is_here, source=source))
+    for name in [name for name in from_hub if name not in added]:
+        is_here, published = cached_folder(parse_name(name)) is not None, from_hub[name]
+        source, size = f"hf-hub:{published.repo}", published.size_bytes
+        row = _model_row(name, size=size, here=is_here, source=source, needs=published.needs)
+        rows.append(row)
     for name, model in added.items():
         is_here = os.path.exists(model.path)
-        row = _model_row(name, size=model.size_bytes, here=is_here, source=STATUS[model.status])
+        source, size = STATUS[model.status], model.size_bytes
+        row = _model_row(name, size=size, here=is_here, source=source, needs=model.needs)
         rows.append(row | model.model_dump(include={"status", "path", "fingerprint"}))
     for row in rows:
         row["aliases"] = list(known[row["name"]].aliases) if row["name"] in known else []
     return rows
 
 
-def _model_row(name: str, *, size: int, here: bool, source: str) -> dict[str, Any]:
-    return {"name": name, "size_bytes": size, "cached": here, "source": source}
+def _model_row(name: str, *, size: int, here: bool, source: str, needs: str = "") -> dict[str, Any]:
+    from importlib.util import find_spec
+
+    loads = not needs or find_spec("open_clip") is not None
+    facts = {"name": name, "size_bytes": size, "cached": here, "source": source}
+    return facts | {"needs": needs, "loads": loads, "methods": "all"}
 
 
 EXIT_CODES = {"complete": 0, "partial": 1, "missing": 2}

@@ -6,6 +6,7 @@ hostile config from building a billion layers; no CLIP comes near them. What all
 take is `MAX_MODEL_SIZE`.
 """
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
@@ -15,6 +16,8 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 # GiB of weights in float32 that a checkpoint may declare: the largest CLIP, ViT-bigG-14, has 9.5.
 MAX_MODEL_SIZE = 16.0
+
+_TIMM_NAME = re.compile(r"[a-z0-9_]{1,80}(\.[a-z0-9_]{1,80})?")  # no scheme, no path
 
 Side = Annotated[int, Field(ge=1, le=4096)]
 Width = Annotated[int, Field(ge=1, le=65536)]
@@ -114,6 +117,19 @@ class OpenClipVisionConfig(_Frozen):
     kind: Literal["open_clip"] = "open_clip"
     image_size: Side
     settings: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> Self:
+        """Let timm build only what it has registered, and bound what open_clip builds itself."""
+        name, layers = self.settings.get("timm_model_name"), self.settings.get("layers", 12)
+        if name is not None and not (isinstance(name, str) and _TIMM_NAME.fullmatch(name)):
+            raise ValueError(f"timm_model_name {str(name)[:80]!r} is not a name of timm's")
+        if self.settings.get("timm_model_pretrained") is not False:
+            raise ValueError("timm_model_pretrained must be false: weights are the checkpoint's")
+        counts = layers if isinstance(layers, list) else [layers]
+        if len(counts) > 4 or not all(type(n) is int and 0 < n <= 256 for n in counts):
+            raise ValueError("layers must be a number from 1 to 256, or four of them")
+        return self
 
 
 class GivenVisionConfig(_Frozen):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dtpt.clip.loading.names import architecture, catalog, parse_name
+from dtpt.cli import inventory
+from dtpt.clip.loading.names import architecture, catalog, hub_models, parse_name
 from dtpt.errors import CheckpointError, DtptError, UnknownName
 
 GOOD = [
@@ -122,3 +123,20 @@ def test_catalogue_entry_has_an_architecture_with_openais_activation(name):
     assert architecture(entry.architecture).activation == "quick_gelu"
     assert entry.weights.endswith(".safetensors")
     assert len(entry.torchscript_sha256) == 64
+
+
+def test_names_of_open_clip_mean_repositories_of_the_hub():
+    parsed = parse_name("ViT-B-16-SigLIP2/webli")
+    assert (parsed.kind, parsed.value) == ("hub", "timm/ViT-B-16-SigLIP2")
+    assert str(parsed) == "hf-hub:timm/ViT-B-16-SigLIP2"
+    assert not hub_models().keys() & catalog().keys()
+
+
+@pytest.mark.parametrize(("installed", "loads"), [(None, False), (object(), True)])
+def test_listing_tells_which_extra_a_model_needs(monkeypatch, installed, loads):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: installed)
+    rows = {row["name"]: row for row in inventory._model_rows()}
+    assert (rows["PE-Core-B-16/meta"]["needs"], rows["pocket"]["needs"]) == ("towers", "")
+    assert rows["PE-Core-B-16/meta"]["loads"] == loads
+    assert all(row["loads"] for row in rows.values() if not row["needs"])
+    assert {row["methods"] for row in rows.values()} == {"all"}

@@ -2,6 +2,7 @@
 
 ```
 ViT-B-16/openai              a model of the catalogue (also OpenAI's own spelling, ViT-B/16)
+ViT-B-16-SigLIP2/webli       a repository of the hub that open_clip calls so
 pocket                       the model inside the package
 my-clip                      a name that the user gave with `dtpt models add`
 hf-hub:org/repo[@revision]   a repository of the Hugging Face hub
@@ -27,7 +28,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
-from dtpt.clip.config import MAX_MODEL_SIZE, Activation, ClipConfig
+from dtpt.clip.config import MAX_MODEL_SIZE, Activation, ClipConfig, OpenClipVisionConfig
 from dtpt.clip.loading.formats import read_json
 from dtpt.errors import CheckpointError, UnknownName, explain, os_error, short_repr
 from dtpt.files import printable, write_atomically
@@ -45,6 +46,7 @@ PATHS: dict[str, Kind] = {"local-dir": "folder", "local-file": "file", "features
 # "own": a new name. A name of the catalogue is "verified" if the file is the published one, else
 # "trusted" by the user.
 Status = Literal["own", "verified", "trusted"]
+Needs = Literal["", "towers"]  # the extra that a model needs
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".json", ".ckpt")
 
 
@@ -85,6 +87,13 @@ class CatalogEntry(_Model):
     torchscript_sha256: str = ""  # of OpenAI's `.pt` archive of the same model
 
 
+class HubModel(_Model):
+    """A published model whose repository on the hub states everything."""
+
+    repo: str
+    needs: Needs = ""
+
+
 class AddedModel(_Model):
     """A checkpoint on this machine with a name of the user's choice."""
 
@@ -92,6 +101,7 @@ class AddedModel(_Model):
     fingerprint: str  # when it was added; other weights at that path are refused
     activation: Activation | None = None  # as the user gave it
     status: Status = "own"
+    needs: Needs = ""
 
 
 class _ModelsFile(BaseModel):
@@ -106,6 +116,13 @@ def catalog() -> Mapping[str, CatalogEntry]:
     """Return the published models by canonical name."""
     text = resources.files("dtpt.clip").joinpath("catalog.json").read_text("utf-8")
     return {name: CatalogEntry.model_validate(entry) for name, entry in json.loads(text).items()}
+
+
+@cache
+def hub_models() -> Mapping[str, HubModel]:
+    """Return names, spelled as open_clip does, that stand for a repository of the hub."""
+    text = resources.files("dtpt.clip").joinpath("hub_models.json").read_text("utf-8")
+    return {name: HubModel.model_validate(entry) for name, entry in json.loads(text).items()}
 
 
 @cache
@@ -144,12 +161,14 @@ def parse_name(name: str) -> ModelName:
         return ModelName("added", canonical)
     if canonical in catalog():
         return ModelName("catalog", canonical)
+    if name in hub_models():
+        return ModelName("hub", hub_models()[name].repo)
     scheme = _SCHEME.match(name)
     if scheme and not _DRIVE.match(name):
         return _parse_scheme(scheme[1], name[scheme.end() :], name=name)
     if _looks_like_path(name):
         raise CheckpointError(f"{name!r} is a bare path. Use {SCHEMES}.")
-    spellings = [EMBEDDED, *added, *catalog(), *aliases()]
+    spellings = [EMBEDDED, *added, *catalog(), *hub_models(), *aliases()]
     raise UnknownName("model", name, spellings, f"See `dtpt models`, or use {SCHEMES}.")
 
 
@@ -242,6 +261,7 @@ def add_model(
         parameters=sum(weight.numel() for weight in model.parameters()),
         activation=activation,
         status=status,
+        needs="towers" if isinstance(model.config.vision, OpenClipVisionConfig) else "",
     )
     _write({**added_models(), canonical: added})
     return added
