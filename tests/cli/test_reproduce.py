@@ -1,6 +1,7 @@
 """`dtpt reproduce`: plans and costs without data; parts of tables with stand-ins for all of it."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,17 @@ import pytest
 from PIL import Image
 from tiny_runs import tiny_clip
 
-from dtpt.cli.main import call
+from dtpt.cli.main import call, make_app
 from dtpt.cli.reproduce import ReproduceOptions, reproduce
 from dtpt.clip.loading.save import save_model
 from dtpt.data import loading
-from dtpt.data.catalog import catalog_entry
+from dtpt.data.catalog import PAPER_SETS, catalog_entry
 from dtpt.errors import DatasetError, DtptError, ReportError, UnknownName
 from dtpt.metrics import METRICS
 from dtpt.report.paper import reproduce as planning
 from dtpt.report.paper import targets
 from dtpt.report.paper.numbers import paper_data, paper_number
+from dtpt.report.paper.plan import zero_shot_counts
 from dtpt.report.paper.reproduce import Speed, duration_text, estimate, part_options
 
 IMAGES = {"eurosat": 20, "dtd": 47}
@@ -335,3 +337,46 @@ def test_figure_is_analysed(run, stand_ins, capsys) -> None:
     (entry,) = json.loads(capsys.readouterr().out)["datasets"]
     assert (entry["dataset"], entry["images"]) == ("dtd", 6)
     assert list((stand_ins / "runs" / "fig2" / "figures").glob("*.svg"))
+
+
+def test_all_thirty_zero_shot_accuracies_of_the_paper_are_counts() -> None:
+    counts = [count for name in PAPER_SETS for count in zero_shot_counts(name)]
+    assert len(counts) == 30
+    for count in counts:
+        assert count.least <= count.most <= count.least + 5
+        for right in (count.least, count.most):
+            assert abs(100 * right / count.images - count.printed) <= 0.005 + 1e-9
+
+
+def test_the_plan_begins_with_data_and_has_the_gate_before_the_table(capsys) -> None:
+    call(["reproduce", "--plan", "--data-root", "D", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["steps"][0].startswith("dtpt datasets fetch dtd")
+    gate, table = document["steps"][-2:]
+    assert "--method zero-shot" in gate
+    assert "--method" not in table
+    assert len(document["zero_shot"]) == 30
+    for step in document["steps"]:
+        make_app().parse_args(shlex.split(step)[1:], exit_on_error=False)
+
+
+def test_a_model_of_ones_own_gets_the_plan_of_the_first_model() -> None:
+    table1 = targets.find_target("table1")
+    own = targets.narrowed(targets.with_model(table1, "pocket"), model="pocket")
+    assert [(run.model, run.datasets) for run in own.runs] == [("pocket", table1.runs[0].datasets)]
+    assert targets.with_model(table1, "RN50") == table1
+
+
+def test_without_data_or_weights_it_is_said_at_once(capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(planning, "measure_speed", lambda model: pytest.fail("measured"))
+    for model in ("pocket", "ViT-B-16/openai"):
+        with pytest.raises(SystemExit) as stop:
+            call(["reproduce", "table1", "--model", model, "--data-root", str(tmp_path), "--json"])
+        assert stop.value.code == 2
+        missing = json.loads(capsys.readouterr().out)["missing"]
+        assert len(missing["datasets"]) == 11
+        assert bool(missing["models"]) == (model != "pocket")
+    with pytest.raises(DtptError):
+        call(["reproduce", "table1", "--model", "no-such-model"])
+    with pytest.raises(DtptError):
+        call(["reproduce"])

@@ -13,6 +13,8 @@ from dtpt.cli.exits import FAILED, PARTIAL, resumable
 from dtpt.cli.flags import AsJson, Config, flags, offer_targets
 from dtpt.cli.output import emit, print_json, show
 from dtpt.cli.report import show_report
+from dtpt.errors import OptionError
+from dtpt.files import printable
 from dtpt.options import Datasets, EvalOptions, RunFolder
 from dtpt.tables import text_table
 
@@ -57,12 +59,15 @@ class ReproduceOptions(EvalOptions):
     dry_run: Annotated[
         bool, Field(description="Only show what is missing and what the target would cost.")
     ] = False
+    plan: Annotated[
+        bool, Field(description="Only show an order for one GPU, and what zero-shot must give.")
+    ] = False
 
 
 def reproduce(
     target: Annotated[
         str, Parameter(completer=offer_targets, help="table1 to table7, or fig1 to fig7.")
-    ],
+    ] = "",
     /,
     *,
     options: Annotated[
@@ -73,11 +78,17 @@ def reproduce(
 ) -> None:
     """Run what one table or figure of the paper needs, and print it beside the paper's numbers.
 
-    --model, --dataset, --method and --seed do a part of it; what was done before is in the same
+    --model, --dataset, --method and --seed do a part of it, or all of it for a model that the paper
+    does not have; what was done before is in the same
     tables, and the same command again resumes. With other --views, other settings of the
     tuning or a --limit nothing is compared with the paper. Exit code 1: a part was done, and the
     rest is named; 2: weights or data are missing and nothing was done.
     """
+    if options.plan:
+        _show_plan(options, as_json=as_json)
+        return
+    if not target:
+        raise OptionError("Name a table or figure, such as table1; --plan shows where to begin.")
     with redirect_stdout(sys.stderr if as_json else sys.stdout):
         document, code = _reproduce(target, options)
     if as_json:
@@ -86,13 +97,36 @@ def reproduce(
         sys.exit(code)
 
 
+def _show_plan(options: ReproduceOptions, *, as_json: bool) -> None:
+    from dtpt.data.catalog import PAPER_SETS
+    from dtpt.report.paper.plan import RATE, plan_steps, plan_table, zero_shot_counts
+
+    root = options.data_root or "DATA"
+    steps = plan_steps(printable(root), printable(options.output))
+    counts = [count for name in PAPER_SETS for count in zero_shot_counts(name)]
+    emit(
+        {"steps": steps, "zero_shot": counts},
+        *steps,
+        "",
+        plan_table(),
+        "",
+        "The fourth command is the gate: it takes minutes, and every accuracy must be that of",
+        "the table to a few images (rounding differs between devices). Go on only then.",
+        f"Hours are an estimate for both models and three seeds if {RATE:,} views a second are",
+        "made and encoded; tuning comes on top. --dry-run measures a machine.",
+        as_json=as_json,
+        framed=False,
+    )
+
+
 def _reproduce(name: str, options: ReproduceOptions) -> tuple[Any, int]:
     """Do what is asked for, print it, and return it as a document with the exit code."""
     from dtpt.report.paper.numbers import paper_floors
-    from dtpt.report.paper.targets import available, find_missing, find_target, narrowed
+    from dtpt.report.paper.targets import available, find_missing, find_target, narrowed, with_model
     from dtpt.report.tables import floor_table
 
-    given, whole = options.given(), find_target(name)
+    given = options.given()
+    whole = with_model(find_target(name), given.get("model"))
     part = narrowed(
         whole,
         model=given.get("model"),

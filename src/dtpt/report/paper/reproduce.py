@@ -138,13 +138,15 @@ def measure_speed(model: str) -> Speed:
     import numpy as np
     from PIL import Image
 
+    from dtpt.clip.loading import load_model
     from dtpt.clip.model import random_clip
     from dtpt.methods import PAPER_METHODS, resolve_method
     from dtpt.prediction.predictor import Predictor
     from dtpt.views import ViewRecipe
 
     classes = [f"class number {index}" for index in range(MEASURED_CLASSES)]
-    clip = random_clip(architecture(catalog()[model].architecture))
+    known = catalog().get(model)
+    clip = random_clip(architecture(known.architecture)) if known else load_model(model)
     predictor = Predictor(clip, classes, recipe=ViewRecipe(count=MEASURED_VIEWS))
     methods = [resolve_method(name) for name in PAPER_METHODS]
     pixels = np.random.default_rng(0).integers(0, 255, (375, 500, 3), dtype=np.uint8)

@@ -61,6 +61,7 @@ class MissingInputs:
     def lines(self) -> list[str]:
         return [
             *(f"Missing weights: {m}. Fetch them with: dtpt models fetch {m}" for m in self.models),
+            *([f"Fetch data with: dtpt datasets fetch {self._names}"] if self.datasets else []),
             *(
                 f"Missing data: {summary.name} ({summary.title}, {summary.images:,} images, "
                 f"{summary.classes:,} classes); expected at {' or '.join(paths)}"
@@ -68,6 +69,10 @@ class MissingInputs:
             ),
             *(["Missing context: the CoOp rows need --context FILE."] if self.context else []),
         ]
+
+    @property
+    def _names(self) -> str:
+        return ",".join(summary.name for summary, _ in self.datasets)
 
     def document(self) -> dict[str, Any]:
         sets = [{**asdict(summary), "expected_at": paths} for summary, paths in self.datasets]
@@ -105,6 +110,16 @@ def find_target(name: str) -> Target:
         for run in ({**defaults, **run} for run in entry["runs"])
     )
     return Target(name, entry["title"], entry["kind"], entry.get("note", ""), runs)
+
+
+def with_model(target: Target, model: str | None) -> Target:
+    """Add the runs of a target for a model that the paper does not have, as for its first model."""
+    wanted = aliases().get(model, model) if model is not None else None
+    models = [run.model for run in target.runs]
+    if wanted is None or wanted in models:
+        return target
+    own = [replace(run, model=wanted) for run in target.runs if run.model == models[0]]
+    return replace(target, runs=(*target.runs, *own))
 
 
 def narrowed(
