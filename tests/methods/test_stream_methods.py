@@ -32,11 +32,11 @@ def view_stream(seed, *, images=IMAGES, views=20):
         )
 
 
-def run(name, streams, *, step=None):
-    method, text = METHODS[name], text_features()
-    state, answers = method.initial(text, logit_scale=SCALE), []
+def run(name, streams, *, step=None, method=None, scale=SCALE):
+    method, text = method or METHODS[name], text_features()
+    state, answers = method.initial(text, logit_scale=scale), []
     for views in streams:
-        logits, state = (step or method.step)(state, views, text=text, logit_scale=SCALE)
+        logits, state = (step or method.step)(state, views, text=text, logit_scale=scale)
         answers.append(logits)
     return torch.stack(answers), state
 
@@ -160,7 +160,7 @@ def plain_dota(streams):
             gaussian = sigma, mu
         if gaussian is not None:
             solved = torch.linalg.solve(gaussian[0], gaussian[1].T)  # (D, C)
-            weight = 0.02 * i / (i + 10 * C)
+            weight = 0.2 * i / (i + 10 * C)
             z = z + weight * ((f - gaussian[1] / 2) * solved.T).sum(-1)
         answers.append(z)
     return torch.stack(answers)
@@ -238,6 +238,53 @@ def test_methods_of_the_original_view_read_no_other(name):
     alone = [views[:1] for views in streams]
     is_same = torch.equal(run(name, streams)[0], run(name, alone)[0])
     assert is_same == method.method.original
+
+
+def plain_temperature(adapted, reference):
+    log_b, answers = 0.0, []
+    for i, (z, c) in enumerate(zip(adapted, reference, strict=True), start=1):
+        answers.append(math.exp(log_b) * z)
+        log_b += 2 / math.sqrt(i) * float(c.softmax(-1).max() - answers[-1].softmax(-1).max())
+    return torch.stack(answers)
+
+
+@pytest.mark.parametrize("name", ["tda", "tda:views", "onzeta"])
+def test_stream_temperature_is_its_definition(name):
+    streams, method = list(view_stream(7)), resolve_method(f"{name}+stream-temperature").method
+    adapted = DEFINITIONS[name](streams)
+    zero_shot = torch.stack([SCALE * text_features() @ views[0] for views in streams])
+    mean_views = torch.stack([mean_view(views)[1] for views in streams])
+    reference = zero_shot if method.original else mean_views
+    ours, _ = run(name, streams, method=method)
+    plain = plain_temperature(adapted, reference)
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-10)
+    assert torch.equal(ours.argmax(-1), adapted.argmax(-1))
+
+
+def test_stream_temperature_leads_to_the_confidence_of_the_reference():
+    method = resolve_method("tda+stream-temperature").method
+    streams = list(view_stream(8, images=600, views=1))
+    ours, _ = run("tda", streams, method=method, scale=5.0)
+    tda, _ = run("tda", streams, scale=5.0)
+    zero_shot = torch.stack([5.0 * text_features() @ views[0] for views in streams])
+    mean, before, target = (
+        float(z[100:].softmax(-1).max(-1).values.mean()) for z in (ours, tda, zero_shot)
+    )
+    assert abs(mean - target) < 0.02
+    assert before - target > 0.05
+
+
+def test_stream_temperature_is_for_streams_of_all_settings():
+    with pytest.raises(MethodError, match="state"):
+        resolve_method("zero-shot+stream-temperature")
+    published = resolve_method("tda:published+stream-temperature")
+    assert published == resolve_method(published.label)
+    assert published.name == "tda:published+stream-temperature"
+    streams = list(view_stream(6, images=30))
+    own, plain = (
+        run("tda", streams, method=m.method)[0] for m in (published.on_dataset("dtd"), published)
+    )
+    assert not torch.equal(own, plain)
 
 
 def test_published_settings_are_those_of_the_data_set():

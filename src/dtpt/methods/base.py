@@ -157,6 +157,7 @@ class Modifier:
     read_out: ReadOut | None = None
     learning_rate: float | None = None
     tolerance: float | None = None  # of an anytime read-out
+    stream: "Callable[[Method], Method] | None" = None  # a stream method -> another one
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ text features, which count as ten images of each class, the covariance at its pr
     n_k ← n_k + γ_k,      μ_k ← μ_k + γ_k / n_k (f - μ_k)
     S   ← S + r rᵀ,       r = f - Σ_k γ_k μ_k   (with the means before)
     Σ   = (C I / D + S) / (C + N)      after N images
-    z_k = s f·t_k + 0.02 N / (N + 10 C) (f - μ_k / 2)ᵀ Σ⁻¹ μ_k
+    z_k = s f·t_k + 0.2 N / (N + 10 C) (f - μ_k / 2)ᵀ Σ⁻¹ μ_k
 
 The discriminant is taken from the state as it was at the last multiple of 32 images, because it
-costs as much as hundreds of images. Its weight, the prior counts and the shared covariance from r
-are ours; the papers have a covariance for each class, and settings for each data set.
+costs as much as hundreds of images. Prior counts and the shared covariance from r are ours; the
+papers have a covariance for each class, and settings for each data set. The weight was chosen from
+0.02 to 0.4 on two groups of the embedded benchmark: more gave accuracy at the cost of calibration.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.zero_shot import class_logits
 
 TEXT_COUNT = 10.0
-WEIGHT = 0.02
+WEIGHT = 0.2
 EVERY = 32  # images
 
 

@@ -237,6 +237,8 @@ def resolve_method(
     parsed = parse_label(spec)
     method = find_method(parsed.base)
     modifiers = tuple(find_modifier(suffix) for suffix in parsed.modifiers)
+    for modifier in modifiers:
+        method = method if modifier.stream is None else modifier.stream(method)
     _check_read_outs(spec, method, modifiers=modifiers)
     _check_anytime(method, modifiers=modifiers)
     name, auto = "+".join([method.name, *(m.name for m in modifiers)]), parsed.auto

@@ -17,6 +17,7 @@ from dtpt.methods.posthoc import SALS
 from dtpt.methods.r_tpt import R_TPT
 from dtpt.methods.random_direction import RANDOM_TPT, RANDOM_TPT_1
 from dtpt.methods.soc import SOC
+from dtpt.methods.stream_temperature import STREAM_TEMPERATURE
 from dtpt.methods.tda import BOOSTADAPTER, TDA, TDA_PUBLISHED, TDA_VIEWS
 from dtpt.methods.tps import (
     A_TPS,
@@ -51,4 +52,6 @@ METHODS: dict[str, Method] = {
 }
 DEFAULT_METHOD = MEAN_VIEWS.name  # of predict, Classifier and the playground
 PAPER_METHODS = tuple(method.name for method in PAPER)
-MODIFIERS: dict[str, Modifier] = {m.name: m for m in (NO_TDD, NO_TDD_ALIGNED, NO_IDD, SALS)}
+MODIFIERS: dict[str, Modifier] = {
+    m.name: m for m in (NO_TDD, NO_TDD_ALIGNED, NO_IDD, SALS, STREAM_TEMPERATURE)
+}
