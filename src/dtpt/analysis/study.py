@@ -237,7 +237,7 @@ def pool_by_family(runs: "Mapping[str, Run]") -> dict[str, Pooled]:
             if cell.dataset in sets:
                 kept = table[[name in sets[cell.dataset] for name in table["sample"]]]
                 by_set = predictions.setdefault((part, cell.label), {name: [] for name in sets})
-                by_set[cell.dataset].append(predictions_of(kept))
+                by_set[cell.dataset].append(predictions_of(kept, order=cell.order))
                 passes.setdefault((part, cell.label), []).append(kept["views"])
         pooled[family] = {
             key: replace(pool(by_set), passes=float(np.concatenate(passes[key]).mean()))

@@ -26,7 +26,8 @@ METHODS_LEGEND = """
 each tower per image with 64 views; a text pass covers all classes, forward and
 backward are two.
 Every method with a λ also exists as NAME-static: its regulariser, tuned once.
-Modifiers, written method+modifier: {},
+Modifiers, written method+modifier:
+  {},
   ts=1.16, views=0.3, lr=0.002.
 λ, written method@λ: d-tpt@1e6, d-tpt@auto=0.9, d-tpt@auto-each=0.9."""
 

@@ -119,6 +119,7 @@ def _joined(parts: Sequence[Predictions]) -> Predictions:
         samples=column("samples"),
         # clusters of different sets are different, whatever their names
         clusters=None if all(part.clusters is None for part in parts) else np.concatenate(names),
+        order=parts[0].order,
     )
 
 
@@ -133,15 +134,23 @@ class Drawn:
     parts: tuple["Drawn", ...] = ()  # of a mean over data sets: the value of each set
     correct: BoolArray | None = None  # (seeds, images), for the exact bounds of accuracy
     codes: IntArray | None = None  # (images,) cluster of each image
+    # (orders,) the value of each stream, where a method carries state: the rows of a stream depend
+    # on each other, so streams are the independent units, not images
+    streams: FloatArray | None = None
 
     def __sub__(self, other: "Drawn") -> "Drawn":
         """Return the paired difference."""
+        streams = None
+        if self.streams is not None or other.streams is not None:
+            one, two = (d.estimate if d.streams is None else d.streams for d in (self, other))
+            streams = np.asarray(one - two)
         return Drawn(
             self.estimate - other.estimate,
             self.draws - other.draws,
             self.images,
             self.clusters,
             tuple(one - two for one, two in zip(self.parts, other.parts, strict=True)),
+            streams=streams,
         )
 
     @property
@@ -163,7 +172,18 @@ class Drawn:
         return float(sum(self.clusters) - len(self.clusters))
 
     def interval(self, level: float) -> "Difference":
-        """Return estimate ± t × standard error, and the p-value of a difference from 0."""
+        """Return estimate ± t × standard error, and the p-value of a difference from 0.
+
+        Of streams, the interval is over orders of the same images.
+        """
+        if self.streams is not None:
+            if len(self.streams) < 2:
+                raise MetricError(
+                    "A confidence interval of a stream method needs two orders: --order-seeds 0,1."
+                )
+            count = len(self.streams)
+            error = float(self.streams.std(ddof=1)) / math.sqrt(count)
+            return student_difference(self.estimate, error, freedom=count - 1, level=level)
         if min(self.clusters) < 2:
             raise MetricError(
                 f"A confidence interval needs two clusters of images in every data set, got "
@@ -173,7 +193,15 @@ class Drawn:
         return student_difference(self.estimate, error, freedom=self.freedom, level=level)
 
     def quantile_interval(self, level: float = 0.95) -> Interval:
-        """Return the quantiles of the draws after centring them on the estimate."""
+        """Return the quantiles of the draws after centring them on the estimate.
+
+        Of streams, that of `interval`; of a single stream, the estimate alone.
+        """
+        if self.streams is not None:
+            if len(self.streams) < 2:
+                return Interval(low=self.estimate, high=self.estimate)
+            ends = self.interval(level)
+            return Interval(low=ends.low, high=ends.high)
         return centred_interval(self.draws, self.estimate, level=level)
 
 
@@ -208,20 +236,37 @@ def draw_metrics(
             parts[name].append(
                 {key: np.mean([METRICS[key].draws(part) for part in drawn], axis=0) for key in keys}
             )
+    values = {
+        name: {key: [METRICS[key].value(seed, chosen) for seed in method.seeds] for key in keys}
+        for name, method in methods.items()
+    }
     return {
         name: {
             key: Drawn(
-                float(np.mean([METRICS[key].value(seed, chosen) for seed in method.seeds])),
+                float(np.mean(values[name][key])),
                 np.concatenate([part[key] for part in parts[name]]),
                 images=len(method),
                 clusters=sizes,
                 correct=np.array([seed.correct for seed in method.seeds]),
                 codes=codes,
+                streams=_by_order(values[name][key], [seed.order for seed in method.seeds]),
             )
             for key in keys
         }
         for name, method in methods.items()
     }
+
+
+def _by_order(values: Sequence[float], orders: Sequence[int | None]) -> FloatArray | None:
+    """Return the mean (orders,) over the seeds of each order; None for methods without state."""
+    if None in orders:
+        return None
+    return np.array(
+        [
+            np.mean([value for value, each in zip(values, orders, strict=True) if each == order])
+            for order in dict.fromkeys(orders)
+        ]
+    )
 
 
 def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -> list[str]:
@@ -252,7 +297,14 @@ def mean_over_sets(sets: Sequence[Drawn]) -> Drawn:
         images=sum(drawn.images for drawn in sets),
         clusters=tuple(count for drawn in sets for count in drawn.clusters),
         parts=tuple(sets),
+        streams=_mean_of_streams([drawn.streams for drawn in sets]),
     )
+
+
+def _mean_of_streams(streams: Sequence[FloatArray | None]) -> FloatArray | None:
+    """Return the mean over data sets of the streams of one order."""
+    known = [each for each in streams if each is not None]
+    return np.asarray(np.mean(known, axis=0)) if len(known) == len(streams) else None
 
 
 def bootstrap_intervals(
@@ -413,7 +465,10 @@ class Difference:
 
 
 def _difference(first: Drawn, second: Drawn, *, metric: str, level: float) -> Difference:
-    plain = (first - second).interval(level)
+    difference = first - second
+    plain = difference.interval(level)
+    if difference.streams is not None:
+        return plain
     if metric == "absolute_gap":
         return _allow_for_bias(first, second, plain=plain)
     if metric != "accuracy" or first.correct is None or second.correct is None:

@@ -60,6 +60,7 @@ class Predictions:
     samples: npt.NDArray[np.str_] | None = None  # (samples,) ids; comparisons check the pairing
     # (samples,) samples of one cluster are not independent; None: every sample is its own
     clusters: npt.NDArray[np.str_] | None = None
+    order: int | None = None  # of the images, where a method carries state from one to the next
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod

@@ -11,7 +11,13 @@ from dtpt.methods import method_cost, resolve_method
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import SUMMARY, Average, FamilyFacts, Resampling, compare_conditions
 from dtpt.report.load import Condition, Source, Variant, load_runs
-from dtpt.report.tables import choice_table, difference_tables, headline_table, pooled_table
+from dtpt.report.tables import (
+    choice_table,
+    difference_tables,
+    headline_table,
+    pooled_table,
+    spread_table,
+)
 from dtpt.report.words import Paragraph, verdict_paragraphs
 from dtpt.runs.reading import Run
 from dtpt.tables import Table
@@ -63,6 +69,7 @@ class Comparisons:
                 tables.append(headline_table(facts, key="headline"))
                 tables += difference_tables(facts, prefix="headline")
                 tables += [pooled_table(facts, key="pooled")] if facts.pooled else []
+                tables += [spread_table(facts, key="spread")] if facts.spreads else []
             yield condition.title, verdict_paragraphs(condition, families), tables
 
 

@@ -12,7 +12,7 @@ these decisions and no others.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +43,7 @@ from dtpt.report.paper.numbers import PaperDifference, beside_paper
 
 PAPER = tuple(metric.key for metric in metrics_with("paper"))
 HEADLINE = tuple(metric.key for metric in metrics_with("headline"))
+SPREAD = ("accuracy", "signed_gap", "ece")
 POOLED = tuple(metric.key for metric in metrics_with("pooled"))
 COMPARED = tuple(metric.key for metric in metrics_with("compared"))
 SUMMARY = tuple(metric.key for metric in metrics_with("summary"))
@@ -78,6 +79,16 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How the mean over data sets of a stream method differs between orders, and between seeds."""
+
+    orders: float  # standard deviation over orders, of means over seeds
+    seeds: float | None  # over seeds, of means over orders; None for one seed
+    low: float  # of the orders
+    high: float
+
+
+@dataclass(frozen=True)
 class FamilyFacts:
     """The methods of one family on the same images of its data sets."""
 
@@ -96,6 +107,7 @@ class FamilyFacts:
     pooled: dict[str, dict[str, Number]]  # over all images, where `values` are not and may differ
     worst: dict[str, dict[str, tuple[str, float]]]  # data set and value, by label and metric
     comparisons: tuple[Comparison, ...]  # with those in `against`, first minus second
+    spreads: dict[str, dict[str, Spread]] = field(default_factory=dict)  # of stream methods
     direction: str = ""  # `over` or `under`: the untuned model is significantly so
 
     def value(self, variant: Variant, metric: str) -> float:
@@ -139,6 +151,10 @@ class FamilyFacts:
                 for label, worst in self.worst.items()
             },
             "direction": self.direction,
+            "spreads": {
+                label: {m: asdict(spread) for m, spread in spreads.items()}
+                for label, spreads in self.spreads.items()
+            },
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
         }
 
@@ -228,6 +244,7 @@ def compare_methods(
         for label, variant in labels.items()
         if variant not in against[: index + 1]
     ]
+    pairs = [pair for pair in pairs if all(_has_interval(drawn[label]) for label in pair)]
     untuned = drawn.get("zero-shot", {}).get("signed_gap")
     comparisons = compare_drawn(
         drawn, pairs, metrics=COMPARED, level=resampling.level, further=untuned is not None
@@ -251,8 +268,35 @@ def compare_methods(
         pooled=_numbers(pooled, over_images) if several and drawn is macro else {},
         worst=_worst(by_set) if several else {},
         comparisons=comparisons,
+        spreads={v.label: found for v, m in methods.items() if (found := _spreads(m))},
         direction=_direction(untuned, each) if untuned else "",
     )
+
+
+def _has_interval(metrics: Mapping[str, Drawn]) -> bool:
+    """Tell a single stream, of which nothing is known beyond its order."""
+    return all(drawn.streams is None or len(drawn.streams) > 1 for drawn in metrics.values())
+
+
+def _spreads(sets: Mapping[str, Sequence[Predictions]]) -> dict[str, Spread]:
+    """Return the spreads of a stream method that ran in several orders; else nothing."""
+    repeats = next(iter(sets.values()))
+    orders = len({p.order for p in repeats})
+    if orders < 2:
+        return {}
+    spreads = {}
+    for key in SPREAD:
+        value = METRICS[key].value
+        by_set = [[value(p, Conventions()) for p in repeats] for repeats in sets.values()]
+        values = np.mean(by_set, axis=0).reshape(-1, orders)  # (sets, S * O) -> (S, O)
+        over_orders, over_seeds = values.mean(axis=0), values.mean(axis=1)
+        spreads[key] = Spread(
+            float(over_orders.std(ddof=1)),
+            float(over_seeds.std(ddof=1)) if len(values) > 1 else None,
+            float(over_orders.min()),
+            float(over_orders.max()),
+        )
+    return spreads
 
 
 def _draw(methods: Methods, sets: tuple[str, ...], *, resampling: Resampling) -> Draws:
@@ -329,7 +373,7 @@ def _interval_within(
 
     None where every draw gives the same: three right answers of three have no spread.
     """
-    if np.ptp(drawn.draws) == 0:
+    if np.ptp(drawn.draws) == 0 or not _has_interval({"": drawn}):
         return None, None
     interval = drawn.interval(0.95)
     return max(interval.low, possible[0]), min(interval.high, possible[1])

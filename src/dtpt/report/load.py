@@ -98,6 +98,7 @@ class CellRows:
     expected: int  # images that should have a row
     failed: int  # images that could not be read
     records: Columns = field(repr=False)  # structured array with `COLUMNS`
+    order: int | None = None  # of the images, where the method carries state
 
     @property
     def effective(self) -> int:
@@ -114,7 +115,7 @@ class CellRows:
 
     @cached_property
     def predictions(self) -> Predictions:
-        return predictions_of(self.records)
+        return predictions_of(self.records, order=self.order)
 
     def metric(self, key: str) -> float:
         predictions, metric = self.predictions, METRICS[key]
@@ -393,7 +394,7 @@ def _cell_rows(cell: Cell, sources: Sequence[Source], *, clusters: Mapping[str, 
         records = merge_columns(cell, tables, clusters=clusters)
     # an image that failed in one store may have succeeded in another
     failed = min(sum(s.counts[cell][1] for s in sources), max(expected - len(records), 0))
-    return CellRows(expected, failed, records)
+    return CellRows(expected, failed, records, cell.order)
 
 
 def _notes(sources: Sequence[Source], conditions: Sequence[Condition]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from dtpt.report.facts import (
     MEAN,
     PAPER,
     POOLED,
+    SPREAD,
     SUMMARY,
     FamilyFacts,
     MeanFacts,
@@ -89,6 +90,27 @@ def pooled_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
         title=f"{title or facts.title}, pooled over images",
         text=caption("tables", "pooled", images=_images(facts)),
     )
+
+
+def spread_table(facts: FamilyFacts, *, key: str) -> Table:
+    """Return how stream methods differ between orders of the same images, and between seeds."""
+    columns, lines = [], []
+    for metric in map(METRICS.__getitem__, SPREAD):
+        columns += [
+            *(Column(f"{metric.title}: ± over orders"), Column("± over seeds"), Column("orders")),
+        ]
+    for variant in facts.variants:
+        if not (spreads := facts.spreads.get(variant.label)):
+            continue
+        cells = []
+        for name in SPREAD:
+            metric, spread = METRICS[name], spreads[name]
+            seeds = "—" if spread.seeds is None else metric.text(spread.seeds)
+            ends = [number_text(value, metric) for value in (spread.low, spread.high)]
+            cells += [Cell(metric.text(spread.orders)), Cell(seeds), Cell(" to ".join(ends))]
+        lines.append(Row(variant.title, tuple(cells)))
+    title = f"{facts.title}: spread over orders, {_scope(facts)}"
+    return Table(title, tuple(columns), tuple(lines), key=key)
 
 
 def _images(facts: FamilyFacts) -> str:

@@ -9,7 +9,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -91,9 +91,9 @@ class MethodResult:
         return {seed: value for seed, value in pairs if value is not None}
 
 
-def predictions_of(table: Columns) -> Predictions:
+def predictions_of(table: Columns, *, order: int | None = None) -> Predictions:
     """Return stored rows as what metrics and comparisons are computed from."""
-    return Predictions.from_confidence(
+    predictions = Predictions.from_confidence(
         table["confidence"],
         table["prediction"] == table["label"],
         p_label=table["p_label"],
@@ -101,6 +101,7 @@ def predictions_of(table: Columns) -> Predictions:
         samples=table["sample"],
         clusters=table["cluster"],
     )
+    return predictions if order is None else replace(predictions, order=order)
 
 
 def score_methods(run: Run) -> list[MethodResult]:

@@ -1,0 +1,94 @@
+"""Stream methods in comparisons: orders are the units, not images."""
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
+
+from tiny_runs import draw_images, tiny_clip
+
+from dtpt.data import load_dataset
+from dtpt.errors import MetricError
+from dtpt.metrics import Predictions, compare_table, pool
+from dtpt.metrics.distributions import student_quantile
+from dtpt.report.compare import compare
+from dtpt.runs import EvalOptions, run_options, score_methods
+
+ORDERS = (0, 1, 2, 5)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("streams")
+    draw_images(folder / "images", per_class=12)
+    dataset = load_dataset(f"folder:{folder / 'images'}")
+    options = EvalOptions(
+        output=folder / "run",
+        dataset=(dataset.name,),
+        model="tiny",
+        method=("zero-shot", "tda", "onzeta"),
+        seed=(0, 1),
+        order_seeds=ORDERS,
+        views=4,
+        threads=1,
+        cache=False,
+        quiet=True,
+    )
+    return run_options(options, model=tiny_clip(), datasets=[dataset])
+
+
+def by_order(run, method, metric):
+    """Values of a method, a mean over seeds for every order."""
+    (result,) = (r for r in score_methods(run) if r.label == method)
+    values = {repeat: cell.metrics[metric] for repeat, cell in result.seeds.items()}
+    if (0, None) in values:
+        return np.mean([values[seed, None] for seed in (0, 1)])
+    return np.array([[values[seed, order] for order in ORDERS] for seed in (0, 1)])
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "absolute_gap", "nll"])
+@pytest.mark.parametrize("pair", [("tda", "zero-shot"), ("tda", "onzeta")])
+def test_differences_have_a_t_interval_over_orders(run, pair, metric):
+    first, second = pair
+    rows = compare(run, against=[second], resamples=50).rows
+    (row,) = (r for r in rows if (r["first"], r["metric"]) == (first, metric))
+    one, two = (np.atleast_2d(by_order(run, name, metric)).mean(axis=0) for name in pair)
+    differences = np.broadcast_to(one - two, (len(ORDERS),))
+    error = differences.std(ddof=1) / math.sqrt(len(ORDERS))
+    t = student_quantile(row["level"], len(ORDERS) - 1)
+    assert row["estimate"] == pytest.approx(differences.mean(), abs=1e-12)
+    if metric != "absolute_gap":  # a mean of absolute values, not of their differences' absolutes
+        assert row["high"] - row["low"] == pytest.approx(2 * t * error, abs=1e-12)
+
+
+def test_spread_over_orders_stands_beside_the_one_over_seeds(run):
+    compared = compare(run, resamples=50)
+    ((_, (facts,)),) = compared.conditions
+    assert set(facts.spreads) == {"tda", "onzeta"}
+    values, spread = by_order(run, "tda", "ece"), facts.spreads["tda"]["ece"]
+    assert spread.orders == pytest.approx(values.mean(axis=0).std(ddof=1))
+    assert spread.seeds == pytest.approx(values.mean(axis=1).std(ddof=1))
+    assert (spread.low, spread.high) == pytest.approx(
+        (values.mean(axis=0).min(), values.mean(axis=0).max())
+    )
+    (_, _, tables), *_ = compared.sections()
+    (table,) = (table for table in tables if table.key == "spread")
+    assert len(table.rows) == 2
+
+
+def test_one_order_has_no_interval():
+    generator = np.random.default_rng(0)
+
+    def pooled(order):
+        confidence, correct = generator.uniform(size=40), generator.uniform(size=40) < 0.5
+        made = replace(Predictions.from_confidence(confidence, correct), order=order)
+        return pool({"": [made]})
+
+    methods = {"stream": pooled(0), "other": pooled(None)}
+    with pytest.raises(MetricError, match="orders"):
+        compare_table(methods, [("stream", "other")], generator=generator, resamples=20)
