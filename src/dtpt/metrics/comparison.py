@@ -134,8 +134,7 @@ class Drawn:
     parts: tuple["Drawn", ...] = ()  # of a mean over data sets: the value of each set
     correct: BoolArray | None = None  # (seeds, images), for the exact bounds of accuracy
     codes: IntArray | None = None  # (images,) cluster of each image
-    # (orders,) the value of each stream, where a method carries state: the rows of a stream depend
-    # on each other, so streams are the independent units, not images
+    # (orders,) the value of each stream: its rows depend on each other, so streams are the units
     streams: FloatArray | None = None
 
     def __sub__(self, other: "Drawn") -> "Drawn":
@@ -261,12 +260,10 @@ def _by_order(values: Sequence[float], orders: Sequence[int | None]) -> FloatArr
     """Return the mean (orders,) over the seeds of each order; None for methods without state."""
     if None in orders:
         return None
-    return np.array(
-        [
-            np.mean([value for value, each in zip(values, orders, strict=True) if each == order])
-            for order in dict.fromkeys(orders)
-        ]
-    )
+    grouped: dict[int | None, list[float]] = {}
+    for value, order in zip(values, orders, strict=True):
+        grouped.setdefault(order, []).append(value)
+    return np.array([np.mean(group) for group in grouped.values()])
 
 
 def _allowed(methods: Mapping[str, PooledPredictions], metrics: Sequence[str]) -> list[str]:
