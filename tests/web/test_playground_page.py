@@ -195,6 +195,7 @@ def test_evidence_and_calibration_are_shown_where_they_apply(page, result_of):
     low, high = binomial_interval(40, 100)
     for number in ("100", "40 %", f"{low:.0%}"[:-1], f"{high:.0%}"[:-1], "62.0 %", "overconfident"):
         assert number in text
+    assert page.locator("#evidence .reliability .accuracy").count() == 2  # bins with predictions
     calibrated = page.locator("#calibrated").inner_text()
     assert "Abstain" in calibrated
     assert "fox" in calibrated

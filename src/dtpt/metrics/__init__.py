@@ -13,6 +13,7 @@ from dtpt.metrics.calibration_errors import (
     ece,
     mce,
     reliability_bins,
+    reliability_columns,
     smooth_ece,
 )
 from dtpt.metrics.comparison import (
@@ -89,6 +90,7 @@ __all__ = [
     "nll",
     "pool",
     "reliability_bins",
+    "reliability_columns",
     "risk_coverage_curve",
     "score",
     "signed_gap",

@@ -57,6 +57,26 @@ def width_edges(bins: int) -> FloatArray:
     return np.arange(check_bins(bins) + 1) / np.float64(bins)
 
 
+def reliability_columns(
+    confidence: npt.ArrayLike, correct: npt.ArrayLike, *, bins: int
+) -> dict[str, list[float]]:
+    """Return what a reliability diagram shows of every bin with predictions, as plain lists.
+
+    `chance_low` and `chance_high` bound the accuracy of a perfectly calibrated model.
+    """
+    data, band = reliability_bins(confidence, correct, bins=bins), calibrated_band(confidence, bins)
+    columns = {
+        "low": data.edges[:-1],
+        "high": data.edges[1:],
+        "count": data.count,
+        "confidence": data.mean_confidence,
+        "accuracy": data.accuracy,
+        "chance_low": band.low,
+        "chance_high": band.high,
+    }
+    return {name: values[data.count > 0].tolist() for name, values in columns.items()}
+
+
 def equal_width_bins(confidence: npt.ArrayLike, bins: int = 20) -> IntArray:
     """Return the equal-width bin (0..bins-1) of each confidence.
 

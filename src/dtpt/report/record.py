@@ -8,27 +8,29 @@ package brings one, `demo.json`; it is made by
 or, from a run that exists, with `--from RUN` in addition.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from dtpt.data.openmoji import COLOUR, LINE, benchmark_names
 from dtpt.errors import ReportError, os_error
 from dtpt.files import write_atomically
 from dtpt.methods import parse_label, resolve_method
-from dtpt.metrics import METRICS
+from dtpt.metrics import METRICS, reliability_columns
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
-from dtpt.report.load import LeaveOneOut, Variant, load_runs
+from dtpt.report.load import CellRows, LeaveOneOut, Variant, load_runs
 from dtpt.report.tables import headline_table
 from dtpt.report.words import Paragraph, family_paragraph
 from dtpt.runs.results import Results, results_of
+from dtpt.runs.spec import Repeat
 from dtpt.tables import Table
 
 PACKAGED = "demo.json"
+DIAGRAM_BINS = 10
 QUICK_IMAGES = 60  # of each group in each style: two minutes on two cores
 # The paper's five methods, D-TPT with its authors' λ, and the mean over views.
 METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@100000", "mean-views")
@@ -51,6 +53,8 @@ class Record(BaseModel):
     results: Results
     fitted: LeaveOneOut
     families: tuple[FamilyFacts, ...]
+    # reliability diagrams by data set and method, ten bins, see `metrics.reliability_columns`
+    bins: dict[str, dict[str, dict[str, list[float]]]] = Field(default_factory=dict)
 
     @property
     def model(self) -> str:
@@ -118,7 +122,24 @@ def make_record(
         results=results.model_copy(update={"results": named, "groups": {}}),
         fitted=condition.fitted,
         families=families,
+        bins=_diagrams(cells),
     )
+
+
+def _diagrams(
+    cells: Mapping[tuple[str, Variant, Repeat], CellRows],
+) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return the reliability diagrams of stored cells, of the first seed."""
+    diagrams: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for (dataset, variant, _), cell in cells.items():
+        of_set = diagrams.setdefault(dataset, {})
+        if not variant.derived and variant.label not in of_set:
+            rows = cell.predictions
+            columns = reliability_columns(rows.confidence, rows.correct, bins=DIAGRAM_BINS)
+            of_set[variant.label] = {
+                name: [round(value, 4) for value in values] for name, values in columns.items()
+            }
+    return diagrams
 
 
 def load_record(model: str) -> Record | None:

@@ -27,7 +27,7 @@ from dtpt.methods.parse import VIEWS_AUTO
 
 if TYPE_CHECKING:
     from dtpt.runs.reading import Run
-    from dtpt.runs.spec import Cell
+    from dtpt.runs.spec import Cell, RunSpec
 
 
 def one_cell(
@@ -129,19 +129,27 @@ def setup_of(run: "Run", cell: "Cell") -> Setup:
     A λ that was selected for it (`@auto`) counts like one that was given: selected again from other
     images it would be another one.
     """
-    spec, entry = run.spec, run.spec.dataset(cell.dataset)
-    method = resolve_method(cell.label, protocol=entry.protocol)
     selected = run.lambdas().get(cell)
+    value = None if selected is None else selected.value
+    return cell_setup(run.spec, cell, classes=run.classes(cell.dataset), selected=value)
+
+
+def cell_setup(
+    spec: "RunSpec", cell: "Cell", *, classes: Sequence[str], selected: float | None = None
+) -> Setup:
+    """Return the setup of a cell of a run, given the classes of its data set and a selected λ."""
+    entry = spec.dataset(cell.dataset)
+    method = resolve_method(cell.label, protocol=entry.protocol)
     return Setup(
         model=spec.model.name,
         fingerprint=spec.model.fingerprint,
         precision=spec.precision,
         method=cell.method if selected is None else parse_label(cell.method).name,
-        lambda_=cell.lambda_ if selected is None else selected.value,
+        lambda_=cell.lambda_ if selected is None else selected,
         learning_rate=method.learning_rate,
         template=spec.template,
         context=spec.context,
-        classes=tuple(name.replace("_", " ") for name in run.classes(cell.dataset)),
+        classes=tuple(name.replace("_", " ") for name in classes),
         views={**entry.views, **method.own_views},
         tuning=spec.tuning,
     )

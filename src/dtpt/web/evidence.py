@@ -6,6 +6,7 @@ tuning.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,17 @@ import numpy.typing as npt
 
 from dtpt import metrics
 from dtpt.calibration import CalibratedPrediction, Calibration, Setup
+from dtpt.clip.model import Clip
 from dtpt.errors import MetricError, RunError
 from dtpt.metrics.prediction_files import parse_predictions
+from dtpt.report.record import load_record
 from dtpt.runs import Cell, Run, open_run
-from dtpt.runs.calibrate import setup_of
+from dtpt.runs.calibrate import cell_setup, setup_of
 from dtpt.web.schemas import MAX_SAMPLES, Calibrated, Evidence, MetricValue, ScoreResponse
 
 NEAREST = 100  # predictions behind one piece of evidence
 LEAST = 30  # with fewer the interval is too wide to be useful
+BINS = 10  # of a reliability diagram
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,7 @@ class CellEvidence:
 
     def applies_to(self, setup: Setup) -> bool:
         """Return whether the setup is the same; the order of the classes does not matter."""
-        is_same = not _with_sorted_classes(self.setup).differences(_with_sorted_classes(setup))
-        return is_same and len(np.unique(self.clusters)) >= LEAST
+        return _is_same(self.setup, setup) and len(np.unique(self.clusters)) >= LEAST
 
     def near(self, confidence: float) -> Evidence:
         """Count correct ones among the predictions nearest in confidence, one of each cluster."""
@@ -56,7 +59,69 @@ class CellEvidence:
             mean_confidence=float(confidences.mean()),
             low=low,
             high=high,
+            bins=self.bins,
         )
+
+    @cached_property
+    def bins(self) -> dict[str, list[float]]:
+        return metrics.reliability_columns(self.confidence, self.correct, bins=BINS)
+
+
+@dataclass(frozen=True)
+class RecordedEvidence:
+    """What the packaged record says of one method on one data set: numbers over all images."""
+
+    dataset: str
+    setup: Setup
+    evidence: Evidence
+
+    def applies_to(self, setup: Setup) -> bool:
+        """Return whether the setup is the same; the order of the classes does not matter."""
+        return _is_same(self.setup, setup)
+
+    def near(self, confidence: float) -> Evidence:
+        """Return the numbers, whatever the confidence."""
+        del confidence
+        return self.evidence
+
+
+def recorded_evidence(
+    model: Clip, classes: Callable[[str], Sequence[str] | None]
+) -> list[RecordedEvidence]:
+    """Return what the packaged record has about a model; `classes` are those of a data set.
+
+    Images of one drawing are not independent, and there is one drawing for each class: the interval
+    is that of as many images as there are drawings, which is the widest that it can be.
+    """
+    record = load_record(model.name)
+    if record is None or record.results.config.model.fingerprint != model.fingerprint:
+        return []
+    spec, found = record.results.config, []
+    for cell in spec.cells(seed=spec.seeds[0]):
+        names = classes(cell.dataset)
+        values = record.results.results[cell.dataset].get(cell.label)
+        if names is None or values is None or values.mean is None:
+            continue
+        drawings, images = len(names), spec.dataset(cell.dataset).samples
+        accuracy = values.mean["accuracy"]
+        low, high = metrics.binomial_interval(round(accuracy * drawings), drawings)
+        evidence = Evidence(
+            dataset=cell.dataset,
+            correct=round(accuracy * images),
+            count=images,
+            mean_confidence=values.mean["mean_confidence"],
+            low=low,
+            high=high,
+            bins=record.bins.get(cell.dataset, {}).get(cell.label),
+        )
+        found.append(
+            RecordedEvidence(cell.dataset, cell_setup(spec, cell, classes=names), evidence)
+        )
+    return found
+
+
+def _is_same(first: Setup, second: Setup) -> bool:
+    return not _with_sorted_classes(first).differences(_with_sorted_classes(second))
 
 
 def _with_sorted_classes(setup: Setup) -> Setup:
@@ -113,7 +178,7 @@ def score_csv(data: bytes, *, bins: int, check: Callable[[], object]) -> ScoreRe
         count=len(predictions.confidence),
         verdict=verdict,
         metrics=[_metric(key, value) for key, value in values.items()],
-        bins=_bins(predictions, bins),
+        bins=metrics.reliability_columns(predictions.confidence, predictions.correct, bins=bins),
     )
 
 
@@ -127,18 +192,3 @@ def _metric(key: str, value: float) -> MetricValue:
         unit=metric.unit,
         meaning=metric.meaning,
     )
-
-
-def _bins(predictions: metrics.Predictions, bins: int) -> dict[str, list[float]]:
-    data = metrics.reliability_bins(predictions.confidence, predictions.correct, bins=bins)
-    band = metrics.calibrated_band(predictions.confidence, bins)
-    columns = {
-        "low": data.edges[:-1],
-        "high": data.edges[1:],
-        "count": data.count,
-        "confidence": data.mean_confidence,
-        "accuracy": data.accuracy,
-        "chance_low": band.low,
-        "chance_high": band.high,
-    }
-    return {name: values[data.count > 0].tolist() for name, values in columns.items()}

@@ -31,7 +31,7 @@ from dtpt.tuning import Outcome, TuningSettings
 from dtpt.views import ViewRecipe, contact_sheet
 from dtpt.web import schemas
 from dtpt.web.deadline import CheckedOperations
-from dtpt.web.evidence import CellEvidence, calibrated
+from dtpt.web.evidence import CellEvidence, RecordedEvidence, calibrated
 from dtpt.web.guard import Refusal, check_image
 from dtpt.web.monitoring import Monitor
 from dtpt.web.options import Limits
@@ -147,7 +147,7 @@ class Playground:
         *,
         name: str,
         limits: Limits,
-        evidence: Sequence[CellEvidence] = (),
+        evidence: Sequence[CellEvidence | RecordedEvidence] = (),
         calibrations: Sequence[Calibration] = (),
     ) -> None:
         self.model = model

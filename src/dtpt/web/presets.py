@@ -46,6 +46,12 @@ def class_lists() -> dict[str, tuple[ClassList, tuple[str, ...]]]:
     }
 
 
+def classes_of(dataset: str) -> tuple[str, ...] | None:
+    """Return the class names of a data set of the lists; those in line art have the same."""
+    _, names = class_lists().get(dataset.replace("openmoji-line/", "openmoji/"), (None, None))
+    return names
+
+
 def offered_lists(request: Request) -> dict[str, tuple[ClassList, tuple[str, ...]]]:
     """Return the lists that the model can classify: its own alone, where its texts are fixed."""
     fixed = request.app.state.service.playground.model.fixed_text

@@ -98,11 +98,14 @@ class Evidence(_Response):
     dataset: str
     correct: int
     count: Annotated[int, Field(description="Predictions: those nearest in confidence.")]
-    lowest_confidence: float
-    highest_confidence: float
+    lowest_confidence: Annotated[float | None, Field(description="None: all are counted.")] = None
+    highest_confidence: float | None = None
     mean_confidence: float
     low: Annotated[float, Field(description="Exact 95 % interval of the accuracy.")]
     high: float
+    bins: Annotated[
+        dict[str, list[float]] | None, Field(description="Reliability diagram of all predictions.")
+    ] = None
 
 
 class Calibrated(_Response):

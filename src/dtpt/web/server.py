@@ -17,10 +17,11 @@ from dtpt.files import printable
 from dtpt.machine import choose_threads
 from dtpt.web.app import Service, build_app
 from dtpt.web.connection import BACKLOG, MOST_HEADER_BYTES, allow_open_files, protocol
-from dtpt.web.evidence import read_evidence
+from dtpt.web.evidence import read_evidence, recorded_evidence
 from dtpt.web.guard import Access, logger
 from dtpt.web.options import ServeOptions
 from dtpt.web.playground import Playground
+from dtpt.web.presets import classes_of
 from dtpt.web.telemetry import Write
 
 GRACE_SECONDS = 10  # for requests under way when the process is asked to stop
@@ -46,7 +47,7 @@ def start(
 ) -> None:
     """Load the model, while connections wait in the listener, and serve them until a signal."""
     torch.set_num_threads(choose_threads(options.threads))
-    evidence = [cell for path in options.evidence for cell in read_evidence(path)]
+    runs = [cell for path in options.evidence for cell in read_evidence(path)]
     calibrations = {path: read_calibration(path) for path in options.calibration}
     model = options.load()
     for path, calibration in calibrations.items():
@@ -59,7 +60,7 @@ def start(
         model,
         name=options.model,
         limits=options.limits,
-        evidence=evidence,
+        evidence=runs or recorded_evidence(model, classes_of),
         calibrations=list(calibrations.values()),
     )
     allow_open_files()

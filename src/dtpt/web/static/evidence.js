@@ -1,6 +1,7 @@
 /** Evidence about a confidence: accuracy of similar predictions, and calibrations. */
 
-import { byId, h, percent } from "./dom.js";
+import { byId, drawn, h, percent } from "./dom.js";
+import { binsOf, reliability } from "./score.js";
 import { shownPrediction } from "./store.js";
 
 const NAMES = 8; // of a prediction set, before "and … more"
@@ -16,21 +17,33 @@ export function mountEvidence(store, server) {
     const shown = shownPrediction({ result, selected });
     const parts = [
       ...(shown.calibrated ? [calibrated(shown.calibrated, shown, result)] : []),
-      ...shown.evidence.map((evidence) => accuracy(evidence, shown))];
+      ...shown.evidence.map((evidence, index) => accuracy(evidence, shown, index === 0))];
     byId("evidence").replaceChildren(
       h("p", { class: "hint" }, "A model is ", h("em", {}, "calibrated"), " if predictions with 80\u00a0% confidence are correct 80\u00a0% of the time. Only labelled images can show whether it is."),
       ...(parts.length ? parts : [none(server, shown, result)]));
   });
 }
 
-function accuracy(evidence, shown) {
-  const { correct, count, low, high, mean_confidence: mean } = evidence;
-  const range = `${percent(evidence.lowest_confidence, 0)} to ${percent(evidence.highest_confidence, 0)}`;
+/** How often predictions of similar confidence were correct; of a record without rows, how often all were. */
+function accuracy(evidence, shown, open) {
+  const { dataset, correct, count, low, high, mean_confidence: mean, bins } = evidence;
+  const number = (value) => value.toLocaleString("en");
+  const which = evidence.lowest_confidence === null
+    ? `In the recorded run that comes with the package, ${shown.title} predicted the ${number(count)} images of ${dataset}; ${number(correct)} predictions`
+    : `Of the ${count} predictions of ${shown.title} on ${dataset} with the most similar confidence `
+      + `(${percent(evidence.lowest_confidence, 0)} to ${percent(evidence.highest_confidence, 0)}), ${correct}`;
   const verdict = mean < low ? "underconfident" : mean > high ? "overconfident" : "consistent with good calibration";
   return h("div", { class: "evidence" },
     h("p", { class: "big" }, `${percent(correct / count, 0)} `, h("span", {}, "correct")),
-    h("p", {}, `Of the ${count} predictions of ${shown.title} on ${evidence.dataset} with the most similar confidence (${range}), ${correct} were correct `
-      + `(95\u00a0% interval ${percent(low, 0)} to ${percent(high, 0)}). Their mean confidence was ${percent(mean)}: ${verdict}.`));
+    h("div", {},
+      h("p", {}, `${which} were correct (95\u00a0% interval ${percent(low, 0)} to ${percent(high, 0)}). Their mean confidence was ${percent(mean)}: ${verdict}.`),
+      ...(bins ? [diagram(bins, dataset, open)] : [])));
+}
+
+function diagram(bins, dataset, open) {
+  return h("details", { open }, h("summary", {}, `Reliability diagram on ${dataset}`),
+    h("p", { class: "hint" }, "Bars: accuracy in each range of confidence. On the dashed line accuracy equals confidence; the band is where a perfectly calibrated model lies in 90\u00a0% of samples of this size."),
+    drawn(h("div", { class: "figure" }), (width) => reliability(binsOf(bins), Math.min(width, 340))));
 }
 
 /** The calibrated confidence, the prediction set, and whether to abstain. */

@@ -28,6 +28,7 @@ export function mountPredictions(store, server) {
       h("div", { class: "predictions", role: "radiogroup", "aria-label": "Show the details of" },
         ...result.predictions.map((prediction) => row(prediction, result, shown))),
       h("p", { class: "hint" }, "The vertical line marks the zero-shot probability of the same class; the last number is the difference in percentage points. Select a row for its details."),
+      h("button", { type: "button", class: "quiet", onclick: () => byId("box-commands").scrollIntoView() }, "Reproduce in Python or on the command line"),
       ...duplicates(result));
     byId("changes").replaceChildren(...(shown.method === "zero-shot" ? [] : changes(result, shown, colour(shown))));
   });

@@ -52,7 +52,7 @@ export function mountScore(server) {
 }
 
 function show({ verdict, count, bins: columns, metrics }) {
-  const bins = columns.low.map((_, index) => Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values[index]])));
+  const bins = binsOf(columns);
   const figure = drawn(h("div", { class: "figure" }), (width) => reliability(bins, width));
   byId("score-results").replaceChildren(
     h("section", { class: "card", "aria-labelledby": "h-verdict" }, h("h2", { id: "h-verdict" }, "Verdict"),
@@ -80,8 +80,11 @@ function binTable(bins) {
       h("th", { scope: "row" }, `${percent(bin.low, 0)} to ${percent(bin.high, 0)}`), h("td", {}, bin.count), h("td", {}, percent(bin.accuracy)))))));
 }
 
+/** Bins as the server sends them, column by column, as one object each. */
+export const binsOf = (columns) => columns.low.map((_, index) => Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values[index]])));
+
 /** The accuracy in each bin of confidence, and below it the number of predictions. */
-function reliability(bins, width) {
+export function reliability(bins, width) {
   const side = Math.min(width, 520);
   const [left, bottom, top, counts] = [46, 44, 8, 56];
   const plot = side - left - 12;
