@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from dtpt.data import load_dataset
+from dtpt.data import check_dataset, load_dataset
 from dtpt.data import pack as module
 from dtpt.data.dataset import Sample
 from dtpt.data.pack import (
@@ -168,6 +168,10 @@ def _nan(folder):
     _resigned(folder, save({"features": values}))
 
 
+def _infinite(folder):
+    _resigned(folder, save({"features": FEATURES[:3] * np.float32(np.inf)}))
+
+
 def _samples(folder, **changes):
     path = folder / "samples.json"
     data = json.dumps(json.loads(path.read_bytes()) | changes).encode()
@@ -205,6 +209,7 @@ BAD = {
     "a folder": lambda folder: _made_folder(_shard(folder)),
     "changed": lambda folder: _shard(folder).write_bytes(_shard(folder).read_bytes()[:-1] + b"!"),
     "not finite": _nan,
+    "infinite": _infinite,
     "zero": lambda folder: _resigned(folder, save({"features": 0 * FEATURES[:3]})),
     "other shape": lambda folder: _resigned(folder, save({"features": FEATURES[:2]})),
     "other type": lambda folder: _resigned(folder, save({"features": FEATURES[:3].astype("f8")})),
@@ -228,6 +233,8 @@ BAD = {
     "prefixes beyond": _set("views", 0, "prefixes", value=[1, 16, 64]),
     "duplicate ids": lambda folder: _samples(folder, ids=["image 0"] * IMAGES),
     "labels outside": lambda folder: _samples(folder, labels=[3] * IMAGES),
+    "no UTF-8": _set("licence", value="\ud800"),
+    "keys without UTF-8": lambda folder: _samples(folder, keys=["\ud800"] * IMAGES),
     "fewer labels": lambda folder: _samples(folder, labels=[0]),
 }
 
@@ -244,6 +251,7 @@ def test_bad_packs_are_refused(tmp_path, damage):
 @pytest.mark.parametrize("damage", ["changed", "not finite", "duplicate ids"])
 def test_verify_names_what_is_wrong(tmp_path, damage):
     written(tmp_path)
+    assert check_dataset(f"pack:{tmp_path}", deep=True).ok
     BAD[damage](tmp_path)
     assert len(list(open_pack(tmp_path).verify())) == 1
 

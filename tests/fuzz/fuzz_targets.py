@@ -34,6 +34,7 @@ from fuzz_mutations import (
     odd_toml,
     odd_zip_fields,
 )
+from fuzz_packs import pack_targets
 from pydantic import Field
 
 from dtpt.calibration import Targets, read_calibration
@@ -60,6 +61,7 @@ REFUSALS = (DtptError,)
 def made_targets(folder: Path) -> dict[str, Target]:
     """Return all targets by name; their valid files are made in `folder`."""
     whole, store = checkpoint_folder(folder / "checkpoint"), run_store(folder)
+    targets = pack_targets(folder / "pack")
     mutations: dict[str, tuple[list[bytes], list[Any], Callable[[bytes, Path], object]]] = {
         "tokenizer": ([whole["tokenizer.json"]], [damage_bytes, odd_json, odd_json], _tokenizer),
         "merges": (_merges(), [damage_bytes], _merges_file),
@@ -107,10 +109,9 @@ def made_targets(folder: Path) -> dict[str, Target]:
             read_store,
         ),
     }
-    return {
-        name: Target(name, valid, kinds, load, _refusals(name))
-        for name, (valid, kinds, load) in mutations.items()
-    }
+    for name, (valid, kinds, load) in mutations.items():
+        targets[name] = Target(name, valid, kinds, load, _refusals(name))
+    return targets
 
 
 def _refusals(name: str) -> tuple[type[Exception], ...]:

@@ -26,7 +26,7 @@ CORPUS = Path(__file__).parent / "corpus"
 NAMES = (
     "tokenizer", "merges", "safetensors", "torchscript", "state dict", "old state dict",
     "own config", "foreign configs", "added models", "options", "calibration", "run store",
-    "edited run store",
+    "edited run store", "pack", "samples of a pack", "shard of a pack",
 )  # fmt: skip
 SOME = 300  # inputs of each target in the normal run of the tests
 LEAST_REFUSED = 0.2  # of the inputs; fewer would mean that the damage does not reach the loader

@@ -12,6 +12,7 @@ from dtpt.data.catalog import NAMED_SETS, CatalogEntry, catalog_entry
 from dtpt.data.dataset import Sample
 from dtpt.data.layouts import Listing
 from dtpt.data.loading import load_dataset
+from dtpt.data.pack import Pack
 from dtpt.errors import ImageError
 from dtpt.files import printable
 
@@ -106,10 +107,11 @@ def check_dataset(
     Args:
         name: Any name that `load_dataset` takes.
         data_root: Folder that holds the paper's sets; `$DTPT_DATA` when not given.
-        deep: Also decode every image.
+        deep: Also decode every image, or check every feature of a pack.
         progress: Called with (images decoded, images in all) while decoding.
     """
     samples: Sequence[Sample] = ()
+    pack: Pack | None = None
     if name in NAMED_SETS:
         entry, root = catalog_entry(name), layouts.require_root(name, data_root)
         listing = layouts.locate(entry, root)
@@ -118,7 +120,7 @@ def check_dataset(
         report, samples = _named_report(entry, listing), listing.samples
     else:
         dataset = load_dataset(name, data_root=data_root)
-        samples = dataset.samples
+        samples, pack = dataset.samples, dataset.pack
         report = DatasetReport(
             name=dataset.name,
             status="complete",
@@ -133,6 +135,8 @@ def check_dataset(
     report = replace(report, problems=(*report.problems, *same_prompt_notes(same)))
     if not deep:
         return report
+    if pack is not None:  # no images: its files and features are checked
+        return replace(report, unreadable={str(k): text for k, text in enumerate(pack.verify())})
     return replace(report, unreadable=_unreadable(samples, progress), checked_images=len(samples))
 
 

@@ -29,7 +29,7 @@ from safetensors.numpy import save as save_tensors
 from dtpt.data.catalog import ProtocolName
 from dtpt.data.dataset import Dataset, Sample, repetitions
 from dtpt.errors import DatasetError, ImageError, explain, os_error
-from dtpt.files import open_regular, parse_json, printable, read_limited, write_atomically
+from dtpt.files import is_utf8, open_regular, parse_json, printable, read_limited, write_atomically
 from dtpt.views.recipe import ViewRecipe
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MANIFEST, PARTIAL, SAMPLES = "pack.json", "pack.partial.json", "samples.json"
 SUFFIX = ".safetensors"
 SHARD_BYTES = 1 << 24  # about; one image at least
-MOST_MANIFEST_BYTES, MOST_SAMPLE_BYTES = 1 << 25, 1 << 29
+MOST_MANIFEST_BYTES, MOST_SAMPLE_BYTES = 1 << 24, 1 << 29
 MOST_VALUES = 1 << 24  # in samples.json
 SHARDS_OPEN = 8
 UNIT = 1e-2  # by which the length of a feature may differ from 1
@@ -195,7 +195,8 @@ class Pack:
     def _checked(self, stored: npt.NDArray[Any], shard: PackFile) -> Array:
         """Return features (n, k, D) as float32 of length 1; float32 ones are not changed."""
         values = np.asarray(stored, dtype=np.float32)
-        lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+        with np.errstate(all="ignore"):  # what is not finite is refused below
+            lengths = np.linalg.norm(values, axis=-1, keepdims=True)
         if not (np.abs(lengths - 1) < UNIT).all():  # also if some are not finite
             raise self._refusal(
                 f"{shard.name} has features that are not finite, or not of length 1"
@@ -240,10 +241,12 @@ class Pack:
     def samples(self) -> PackSamples:
         """Return ids, labels, clusters and content keys."""
         self._verify(self.manifest.samples)
-        path = self.folder / SAMPLES
-        samples = _parsed(PackSamples, path, most_bytes=MOST_SAMPLE_BYTES, most_values=MOST_VALUES)
+        path, most = self.folder / SAMPLES, min(self.manifest.samples.size, MOST_SAMPLE_BYTES)
+        samples = _parsed(PackSamples, path, most_bytes=most, most_values=MOST_VALUES)
         if {len(column) for _, column in samples} != {self.manifest.images}:
             raise self._refusal(f"{SAMPLES} has not {self.manifest.images:,} values in every list")
+        if not is_utf8("".join((*samples.groups, *samples.keys))):  # a data set checks the others
+            raise self._refusal(f"{SAMPLES} has text that is not UTF-8")
         return samples
 
     def check_text(self) -> None:
@@ -311,13 +314,13 @@ def open_pack(folder: Path) -> Pack:
             f"The pack {printable(folder)} is unfinished: run the command that writes it again."
         )
     manifest = _parsed(Manifest, path, most_bytes=MOST_MANIFEST_BYTES)
-    pack = Pack(folder, manifest, _digest(manifest))
+    try:
+        digest = hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()
+    except ValueError as error:  # lone surrogates
+        raise DatasetError(f"{printable(path)} has text that is not UTF-8.") from error
+    pack = Pack(folder, manifest, digest)
     pack.check()
     return pack
-
-
-def _digest(manifest: Manifest) -> str:
-    return hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)

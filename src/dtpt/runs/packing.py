@@ -290,8 +290,9 @@ def _array_samples(
 
 def _unit(values: npt.NDArray[Any]) -> Array:
     """Divide features (n, views, D) by their lengths; those of length 1 keep their bits."""
-    values = np.asarray(values, dtype=np.float32)
-    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):  # what is not finite is refused below
+        values = np.asarray(values, dtype=np.float32)
+        lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     if not (np.isfinite(lengths) & (lengths > 0)).all():
         raise DatasetError("Features contain a row that is zero or not finite.")
     return np.where(np.abs(lengths - 1) < KEPT, values, values / lengths)
