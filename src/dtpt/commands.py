@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dtpt.clip.ensembles import DESCRIPTIONS, named_templates, prompt_label
 from dtpt.errors import DtptError, flag
 from dtpt.methods import resolve_method
 from dtpt.options import EvalOptions, ImageOptions, Options, PredictOptions
@@ -130,7 +131,7 @@ def eval_command(
     """
     first = datasets[0]
     roots = [session.get("data_root") for session in sessions] if output else []
-    prompt: dict[str, object] = {"template": spec.template}
+    prompt = _prompt(spec.template)
     if spec.context is not None:
         prompt = {"context": f"FILE-WITH-SHA256-{spec.context[:12]}"}
     given = {
@@ -154,6 +155,14 @@ def eval_command(
         "output": output,
     }
     return command_line("eval", options=EvalOptions, given=given, always=ALWAYS)
+
+
+def _prompt(template: str) -> dict[str, object]:
+    """Return the options that mean a spec's template, or its several templates."""
+    if template.startswith(DESCRIPTIONS):
+        return {"descriptions": f"FILE-WITH-{template.partition(' ')[2].replace(':', '-')}"}
+    label = prompt_label(template)
+    return {"templates": label} if label in named_templates() else {"template": template}
 
 
 def method_words(spec: RunSpec) -> list[str]:

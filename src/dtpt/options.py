@@ -16,6 +16,8 @@ from dtpt.methods.table import DEFAULT_METHOD
 from dtpt.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dtpt.clip.model import Clip
 
 LARGEST_SEED = 2**63 - 1  # SQLite's integers
@@ -154,6 +156,15 @@ class ImageOptions(PromptOptions):
 class ModelOptions(LoadOptions, PromptOptions):
     """Options of every command that runs a model on images."""
 
+    templates: str = Field(
+        default="",
+        description="Several templates, averaged for each class: a file with one on each line, or "
+        "imagenet-80. For methods that do not tune the prompt.",
+    )
+    descriptions: Path | None = Field(
+        default=None,
+        description="JSON file with sentences for each class (as CuPL's), instead of a template.",
+    )
     context: Path | None = Field(
         default=None,
         description="File with a trained context (CoOp's), instead of the template's words.",
@@ -165,6 +176,17 @@ class ModelOptions(LoadOptions, PromptOptions):
         description="torch threads of each worker; 1 by default, on every machine, because "
         "numbers depend on it in their last bits.",
     )
+
+    def prompt(self, context: "Tensor | None") -> str:
+        """Return the template, or several on lines of their own, or one for a trained context."""
+        from dtpt.clip.ensembles import read_templates
+        from dtpt.clip.prompts import placeholder_template
+
+        if bool(self.templates) + (self.descriptions is not None) + (context is not None) > 1:
+            raise OptionError("Give one of --templates, --descriptions and --context.")
+        if self.templates:
+            return read_templates(self.templates)
+        return self.template if context is None else placeholder_template(len(context))
 
 
 class PredictOptions(ModelOptions, ImageOptions):

@@ -1,6 +1,7 @@
 """A run from beginning to end: what is stored, what resumes, what is refused."""
 
 import hashlib
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from tiny_runs import TINY_OPTIONS, exported, tiny_clip
 
 from dtpt.clip.prompts import PromptSet
-from dtpt.errors import RunError
+from dtpt.errors import MethodError, OptionError, RunError
 from dtpt.images import pixel_digest
 from dtpt.methods import resolve_method
 from dtpt.metrics import calibration_report
@@ -282,3 +283,27 @@ def test_samples_keep_group_and_cluster(run_tiny, images):
     alone = run_tiny(output=run.path.parent / "alone")
     records = alone.samples(images.name)
     assert all(record.cluster == record.id for record in records.values())
+
+
+def test_several_prompts_are_part_of_the_run_and_are_not_tuned(run_tiny, tmp_path, images):
+    one = run_tiny(method=("zero-shot",))
+    words = tmp_path / "words.json"
+    texts = {name: [f"a {name}", f"a wild {name}"] for name in images.classes}
+    words.write_text(json.dumps(texts))
+    two = tmp_path / "two.txt"
+    two.write_text("a photo of a {}.\na drawing of a {}.\n")
+    runs = {
+        "two": {"templates": str(two)},
+        "words": {"descriptions": words},
+    }
+    for name, given in runs.items():
+        made = run_tiny(method=("zero-shot", "vte"), output=tmp_path / name, **given)
+        found = {cell.template for cell in made.spec.cells()}
+        assert len(found) == 1
+        assert found != {cell.template for cell in one.spec.cells()}
+        again = run_tiny(method=("zero-shot", "vte"), output=tmp_path / name, **given)
+        assert again.spec.template == made.spec.template
+        with pytest.raises(MethodError, match="several"):
+            run_tiny(method=("tpt",), output=tmp_path / "refused", **given)
+    with pytest.raises(OptionError):
+        run_tiny(templates=str(two), descriptions=words, output=tmp_path / "both")

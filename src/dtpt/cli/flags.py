@@ -72,7 +72,8 @@ _LOOKS = {
     "cache": Parameter(negative="no-cache"),
 }
 _GROUPS = {
-    "Model and prompt": "model activation max_model_size template context views augmix",
+    "Model and prompt": "model activation max_model_size template templates descriptions context "
+    "views augmix",
     "Tuning": "steps learning_rate weight_decay rho entropy",
     "Execution": "device precision threads workers view_workers batch executor shard max_failures "
     "keep fresh cache",

@@ -169,7 +169,8 @@ def _classifier(
 ) -> "Classifier":
     import torch
 
-    from dtpt.clip.prompts import load_context, placeholder_template
+    from dtpt.clip.ensembles import read_descriptions
+    from dtpt.clip.prompts import load_context
     from dtpt.methods import resolve_method
     from dtpt.prediction import Classifier
 
@@ -183,7 +184,8 @@ def _classifier(
         model,
         names or (model.fixed_text.classes if model.fixed_text else ()),
         method=method,
-        template=options.template if context is None else placeholder_template(len(context)),
+        template=options.prompt(context),
+        descriptions=read_descriptions(options.descriptions) if options.descriptions else None,
         context=context,
         views=options.views,
         seed=options.seed,

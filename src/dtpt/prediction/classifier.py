@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from dtpt.calibration import Calibration, Setup, as_calibration
+from dtpt.clip.ensembles import Descriptions
 from dtpt.clip.model import Clip
 from dtpt.clip.preprocess import Preprocess
 from dtpt.clip.prompts import DEFAULT_TEMPLATE
@@ -71,7 +72,8 @@ class Classifier:
         model: A CLIP from `load_model`.
         classes: At least two class names; `_` counts as a blank.
         method: A name such as "mean-views", "d-tpt", "tpt+sals", "c-tpt@20", or a `Method`.
-        template: Prompt with {} for the class name; its words are tuned.
+        template: Prompt with {} for the class name; its words are tuned. Several, on lines of their
+            own, are an ensemble, for methods that do not tune them.
         views: How many views, the original included; or a whole recipe.
         seed: Of the random views.
         lambda_: λ of the method's regulariser instead of its default.
@@ -81,6 +83,7 @@ class Classifier:
             such as "mta:published", decides for itself.
         context: (n, W) initial context instead of the template's words.
         settings: Optimiser and selection of confident views.
+        descriptions: Sentences for each class, by its name, instead of a template.
         text_features: (C, D) unit vectors of the prompts, when they are known; else computed. A
             model without a text tower needs them, unless it has fixed ones, and takes methods that
             do not tune the prompt.
@@ -113,6 +116,7 @@ class Classifier:
         context: Tensor | None = None,
         settings: TuningSettings | None = None,
         text_features: Tensor | None = None,
+        descriptions: Descriptions | None = None,
         calibration: Calibration | AnyPath | None = None,
     ) -> None:
         self.method = resolve_method(method, lambda_=lambda_, protocol=protocol)
@@ -125,11 +129,12 @@ class Classifier:
             recipe=_view_recipe(views, augmix),
             settings=settings,
             text_features=text_features,
+            descriptions=descriptions,
         )
         self.calibration = None if calibration is None else as_calibration(calibration)
         if len(self.classes) < 2:
             raise PromptError(f"Only one class ({self.classes[0]!r}): give at least two.")
-        check_text_tower([self.method], model)
+        check_text_tower([self.method], model, template=self.predictor.template)
         if self.calibration is not None:
             self.calibration.check(self.setup)
         for text in same_prompt_notes(self.duplicates):

@@ -12,6 +12,14 @@ from PIL import Image
 from torch import Tensor
 
 from dtpt.calibration import Setup
+from dtpt.clip.ensembles import (
+    Descriptions,
+    checked_descriptions,
+    class_prompts,
+    descriptions_label,
+    ensemble_features,
+    is_ensemble,
+)
 from dtpt.clip.model import Clip, view_batches, views_per_batch
 from dtpt.clip.prompts import (
     DEFAULT_TEMPLATE,
@@ -55,10 +63,11 @@ class Predictor:
     Args:
         model: A CLIP.
         classes: Class names.
-        template: Prompt with {} for the class name.
+        template: Prompt with {} for the class name; several on lines of their own are an ensemble.
         context: (n, W) initial context instead of the template's words.
         recipe: How views are made.
         settings: Optimiser and selection of confident views.
+        descriptions: sentences for each class, instead of a template.
         text_features: (C, D) unit vectors at the initial context, when they are known; else
             computed. A model without a text tower needs them, unless it has fixed ones of these
             classes, and its prompt cannot be tuned.
@@ -75,6 +84,7 @@ class Predictor:
         recipe: ViewRecipe | None = None,
         settings: TuningSettings | None = None,
         text_features: Tensor | None = None,
+        descriptions: Descriptions | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
     ) -> None:
         self.model = require_clip(model)
@@ -84,10 +94,19 @@ class Predictor:
             fixed.check_prompt(template, context=context)
             text_features = fixed.of(self.classes) if text_features is None else text_features
         self.template = template if fixed is None else fixed.prompt
+        if descriptions is not None:
+            descriptions = checked_descriptions(descriptions)
+            self.template = descriptions_label(descriptions)
+        several = is_ensemble(self.template) and model.text is not None
+        if several and context is not None:
+            raise PromptError("A trained context belongs to one prompt: give one template.")
+        if several and text_features is None:
+            texts = class_prompts(self.classes, self.template, descriptions)
+            text_features = ensemble_features(model, texts)
         self.context = context
         self.recipe = recipe or ViewRecipe()
         prompts = None
-        if model.text is not None:
+        if model.text is not None and not several:
             prompts = PromptSet.build(model, self.classes, template=template, context=context)
         if text_features is not None:
             _check_text_features(text_features, (len(self.classes), model.config.embed_dim))
@@ -101,13 +120,14 @@ class Predictor:
 
     @property
     def prompts(self) -> PromptSet:
-        """The class prompts; a MethodError for a model without a text tower."""
+        """The class prompts; a MethodError without a text tower or with several templates."""
         return self.tuner.prompts
 
     @property
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
         """Groups of class names with the same prompt: they share their probability."""
-        return () if self.model.text is None else self.prompts.duplicates
+        prompts = self.tuner._prompts
+        return () if prompts is None else prompts.duplicates
 
     def with_recipe(self, recipe: ViewRecipe) -> "Predictor":
         """Return a predictor with other views; prompts and text features are shared."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from dtpt.clip.ensembles import prompt_label
 from dtpt.commands import eval_command, method_words
 from dtpt.data.catalog import NAMED_SETS, catalog_entry
 from dtpt.errors import ReportError, RunError
@@ -194,7 +195,7 @@ class Condition:
     @property
     def title(self) -> str:
         context = " with trained context" if self.context else ""
-        return ", ".join((self.model, f"“{self.template}”{context}", *self.unusual))
+        return ", ".join((self.model, f"“{prompt_label(self.template)}”{context}", *self.unusual))
 
     @property
     def unusual(self) -> tuple[str, ...]:

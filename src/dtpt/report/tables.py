@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dtpt.clip.ensembles import prompt_label
 from dtpt.data import family_title
 from dtpt.methods import PAPER_METHODS, method_title
 from dtpt.metrics import METRICS, Metric
@@ -196,7 +197,7 @@ def _mean_caption(means: MeanFacts) -> str:
     condition, sets = means.condition, means.sets
     what = f"Mean over {len(sets)} data sets" if len(sets) > 1 else set_title(sets[0])
     context = " with a trained context" if condition.context else ""
-    prompt = f"prompt “{condition.template}”{context}"
+    prompt = f"prompt “{prompt_label(condition.template)}”{context}"
     text = ", ".join((what, condition.size_text(sets), prompt, *condition.unusual))
     if len(condition.seeds) < 2:
         return f"{text}, seed {condition.seeds[0]}."
@@ -225,7 +226,7 @@ def prompt_table(conditions: Sequence[MeanFacts], *, key: str) -> Table | None:
 
 
 def _prompt(condition: Condition) -> str:
-    return "trained context" if condition.context else f"“{condition.template}”"
+    return "trained context" if condition.context else f"“{prompt_label(condition.template)}”"
 
 
 def choice_table(title: str, rows: Sequence[Mapping[str, Any]], *, than: str) -> Table:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dtpt.clip.ensembles import descriptions_label, read_descriptions
 from dtpt.data.order import GIVEN, order_digest
 from dtpt.errors import OptionError, RunError, short_repr
 from dtpt.executors.pool import InlineExecutor, ProcessExecutor, is_shippable, warm_up
@@ -365,7 +366,8 @@ def prepare(
         raise RunError("The model has no fingerprint, so its results could not be identified.")
     check_packs(full, entries, model=loaded, seeds=options.seed)
     context = load_context(options.context) if options.context else None
-    _check_text(loaded, entries)
+    template = _template(loaded, options, context=context)
+    _check_text(loaded, entries, template=template)
     limited = tuple(d if options.limit is None else d.limited(options.limit) for d in full)
     worker = WorkerSpec(
         model=options.model,
@@ -375,7 +377,8 @@ def prepare(
         precision=options.precision,
         max_model_size=options.max_model_size,
         threads=options.threads or 1,
-        template=_template(loaded, options, context=context),
+        template=template,
+        descriptions=read_descriptions(options.descriptions) if options.descriptions else None,
         context=None if context is None else context.detach().cpu().numpy(),
         settings=options.tuning,
         datasets=entries,
@@ -407,23 +410,24 @@ def prepare(
     )
 
 
-def _check_text(model: "Clip", entries: "Sequence[EvaluatedSet]") -> None:
+def _check_text(model: "Clip", entries: "Sequence[EvaluatedSet]", *, template: str) -> None:
     """Refuse methods and classes that a model without a text tower does not have, before work."""
     from dtpt.tuning.engine import check_text_tower
 
     for entry in entries:
-        check_text_tower(entry.methods, model)
+        check_text_tower(entry.methods, model, template=template)
         if model.fixed_text is not None:
             model.fixed_text.of(entry.classes)
 
 
 def _template(model: "Clip", options: EvalOptions, *, context: "Tensor | None") -> str:
-    from dtpt.clip.prompts import placeholder_template
-
     if model.fixed_text is not None:
-        model.fixed_text.check_prompt(options.template, context=context)
+        model.fixed_text.check_prompt(options.prompt(None), context=context)
         return model.fixed_text.prompt
-    return options.template if context is None else placeholder_template(len(context))
+    template = options.prompt(context)
+    if options.descriptions is not None:
+        return descriptions_label(read_descriptions(options.descriptions))
+    return template
 
 
 def _order(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from dtpt.clip.ensembles import Descriptions
 from dtpt.clip.loading import load_model
 from dtpt.data.dataset import Sample
 from dtpt.errors import RunError, WorkerError
@@ -74,6 +75,7 @@ class WorkerSpec:
     cache: bool = True
     keep: Literal["all", "top5"] = "all"
     batch: int = 1  # images that share forward passes of the text tower
+    descriptions: Descriptions | None = None
 
     @property
     def depth(self) -> int:
@@ -122,6 +124,7 @@ class WorkerSpec:
             context=None if self.context is None else torch.tensor(self.context),
             recipe=entry.recipe,
             settings=self.settings,
+            descriptions=self.descriptions,
             budget_bytes=budget_bytes,
         )
 

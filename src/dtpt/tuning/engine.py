@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from dtpt.clip.ensembles import is_ensemble
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError, short_repr
@@ -150,6 +151,7 @@ class Tuner:
         self.settings = checked_settings(settings)
         self.logit_scale = model.logit_scale
         self.encoder: PromptEncoder | None = None
+        self._has_text_tower = model.text is not None
         if prompts is not None:
             self.encoder = PromptEncoder(model, prompts, budget_bytes=budget_bytes)
         if text_features is None:
@@ -262,7 +264,7 @@ class Tuner:
         if method.parameter == "shift":
             return ShiftSpace(self.initial_text_features)
         if self.encoder is None:
-            raise _needs_text_tower(method)
+            raise _needs_text_tower(method, several=self._has_text_tower)
         return self.encoder
 
     def initial(self, method: Method) -> Linearised:
@@ -477,19 +479,19 @@ class Episode:
         )
 
 
-def check_text_tower(methods: Iterable[ResolvedMethod], model: Clip) -> None:
-    """Raise a MethodError for methods that tune the prompt of a model without a text tower."""
+def check_text_tower(methods: Iterable[ResolvedMethod], model: Clip, *, template: str = "") -> None:
+    """Raise a MethodError for methods that tune a prompt where there is none, or several."""
+    several = is_ensemble(template)
     for method in methods:
-        if method.method.parameter == "context" and model.text is None:
-            raise _needs_text_tower(method.method)
+        if method.method.parameter == "context" and (model.text is None or several):
+            raise _needs_text_tower(method.method, several=several)
 
 
-def _needs_text_tower(method: Method) -> MethodError:
+def _needs_text_tower(method: Method, *, several: bool = False) -> MethodError:
     fixed = (m for m in METHODS.values() if m.parameter != "context" and not m.is_stateful)
     others = ", ".join(m.name for m in fixed)
-    return MethodError(
-        f"{method.name} tunes the prompt, and this model has no text tower: use {others}."
-    )
+    why = "there are several for each class" if several else "this model has no text tower"
+    return MethodError(f"{method.name} tunes the prompt, and {why}: use {others}.")
 
 
 def initial_state(tuner: Tuner, method: ResolvedMethod) -> Any:

@@ -20,9 +20,11 @@ from PIL import Image
 from torch import Tensor
 
 from dtpt.calibration import CalibratedPrediction, Calibration, Setup
+from dtpt.clip.ensembles import is_ensemble
 from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.commands import predict_lines
+from dtpt.errors import OptionError
 from dtpt.images import open_image, pixel_digest
 from dtpt.methods import ResolvedMethod, method_title, recipe_groups, resolve_method
 from dtpt.prediction.prediction import Prediction
@@ -214,6 +216,8 @@ class Playground:
     def _queries(self, settings: PredictSettings) -> list[_Query]:
         """Return one query for each kind of views, those of the settings first."""
         classes, template = settings.classes, settings.template
+        if is_ensemble(template):
+            raise OptionError("The playground takes one template.")
         predictor = self._cached_predictor(classes, template, settings=settings.tuning)
         methods = [resolve_method(name) for name in settings.methods]
         recipe = ViewRecipe(count=settings.views, augmix=settings.augmix)
