@@ -110,7 +110,7 @@ def prompt_label(template: str) -> str:
 
 
 def class_prompts(
-    classes: Iterable[str], template: str, descriptions: Descriptions | None = None
+    classes: Iterable[str], template: str, *, descriptions: Descriptions | None = None
 ) -> list[list[str]]:
     r"""Return the prompts of each class.
 

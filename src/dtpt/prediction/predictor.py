@@ -101,7 +101,7 @@ class Predictor:
         if several and context is not None:
             raise PromptError("A trained context belongs to one prompt: give one template.")
         if several and text_features is None:
-            texts = class_prompts(self.classes, self.template, descriptions)
+            texts = class_prompts(self.classes, self.template, descriptions=descriptions)
             text_features = ensemble_features(model, texts)
         self.context = context
         self.recipe = recipe or ViewRecipe()
