@@ -136,10 +136,12 @@ def test_a_lambda_per_image_wins_its_fraction_of_signs(tuner, name, quantile):
     pulled = tuner.regulariser_gradient(method.method)
     entropy = Episode(tuner, views).entropy_gradient(method.method)
     total = entropy + outcome.lambda_ * pulled
-    won = float((total.sign() == pulled.sign()).double().mean())
+    counts = torch.ones_like(entropy) if "tpt" in name else entropy.abs()
+    counts = counts / counts.sum()
+    won = float(((total.sign() == pulled.sign()) * counts).sum())
     assert won >= quantile - 1e-9
     if outcome.lambda_ > 0:  # otherwise more signs agree by themselves
-        assert won <= quantile + 2 / total.numel()
+        assert won <= quantile + 2 * float(counts.max())
     (fixed,) = tuner.predict(views, [resolve_method(f"{name}@{outcome.lambda_!r}")])
     assert torch.equal(outcome.probabilities, fixed.probabilities)
 
@@ -163,6 +165,15 @@ def test_a_lambda_that_is_not_selected_yet_is_refused_with_the_remedy(tuner):
         tuner.predict(views_of(1), [resolve_method("d-tpt@auto")])
     with pytest.raises(MethodError, match="needs images"):
         tuner.select_lambdas([resolve_method("d-tpt@auto")], [])
+
+
+def test_a_weighted_quantile_counts_each_sign_as_often_as_its_weight():
+    thresholds, weights = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([1.0, 1.0, 2.0])
+    repeated = torch.tensor([3.0, 1.0, 2.0, 2.0])
+    for quantile in (0.2, 0.25, 0.26, 0.7, 0.75, 0.76, 0.99):
+        expected = lambda_for_quantile(repeated, quantile)
+        assert lambda_for_quantile(thresholds, quantile, weights=weights) == expected
+    assert fraction_won(thresholds, 2.5, weights=weights) == 0.75
 
 
 def test_no_regulariser_gradient_needs_no_lambda():

@@ -234,7 +234,7 @@ def _path(prepared: "Prepared", options: BasisOptions) -> Path:
     """Return the file of one data set, named after everything that decides its numbers."""
     strengths = [str(strength) for strength in options.strengths]
     content = [prepared.spec.hash, strengths, NAMED, options.rotations, options.threads or 1]
-    content += [options.subject] * options.shift
+    content += [options.subject, "weighted signs"] * options.shift
     return options.output / "predictions" / f"{digest(content)[:32]}.npz"
 
 
@@ -339,16 +339,17 @@ def _strengths(
     from dtpt.tuning.engine import Episode, fraction_won, lambda_for_quantile
 
     method = resolve_method(loss)
-    thresholds = torch.cat([Episode(tuner, each).thresholds(method) for each in views])
+    signs = [Episode(tuner, each).signs(method) for each in views]
+    thresholds, weights = (torch.cat(parts) for parts in zip(*signs, strict=True))
     lambdas, facts = [], {}
     for strength in strengths:
         if isinstance(strength, AutoLambda):
-            value = lambda_for_quantile(thresholds, strength.quantile)
+            value = lambda_for_quantile(thresholds, strength.quantile, weights=weights)
             facts[f"lambda@{strength}"] = value
         else:
             value = strength
         lambdas.append(value)
-        facts[f"signs_won@{_text(strength)}"] = fraction_won(thresholds, value)
+        facts[f"signs_won@{_text(strength)}"] = fraction_won(thresholds, value, weights=weights)
     return lambdas, facts
 
 

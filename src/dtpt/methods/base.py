@@ -165,7 +165,7 @@ class AutoLambda:
     """A rule that selects λ from unlabelled images: `@auto=0.9`, `@auto-each=0.9`.
 
     The first step follows the signs of g_entropy + λ g_R, so λ only decides how many signs R wins:
-    it is a quantile of |g_entropy| / |g_R|.
+    it is a quantile of |g_entropy| / |g_R|. The signs of a shift count by |g_entropy|.
     """
 
     quantile: float = 0.9  # fraction of the signs that R wins

@@ -29,7 +29,7 @@ from dtpt.clip.model import Clip
 from dtpt.clip.prompts import PromptSet
 from dtpt.errors import MethodError, short_repr
 from dtpt.methods.anytime import first_stable
-from dtpt.methods.base import EntropyReading, Method, ResolvedMethod
+from dtpt.methods.base import EntropyReading, Method, Parameter, ResolvedMethod
 from dtpt.methods.table import METHODS
 from dtpt.methods.tpt import ENTROPY_LOSSES, select_confident
 from dtpt.methods.zero_shot import class_logits
@@ -37,6 +37,7 @@ from dtpt.tuning.encoder import DEFAULT_BUDGET_BYTES, Linearised, PromptEncoder,
 from dtpt.tuning.settings import TuningSettings, checked_settings
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # torch's defaults of AdamW
+LEAST_WEIGHT = 1e-6  # of a sign, where the mean is 1: those below are most of a shift's
 ABOVE = 1 + 1e-6  # λ slightly above a ratio, because a sign turns only beyond it
 
 log = logging.getLogger("dtpt.tuning")
@@ -83,19 +84,39 @@ def sign_thresholds(entropy: Tensor, regulariser: Tensor) -> Tensor:
     return torch.where(ours == 0, math.inf, torch.where(agree, 0.0, ratio))
 
 
-def lambda_for_quantile(thresholds: Tensor, quantile: float) -> float:
+def sign_weights(entropy: Tensor, parameter: Parameter) -> Tensor:
+    """Return how much each sign of one image counts; the sum is the number of signs.
+
+    Those of a context count alike. Of the C · D numbers of a shift most belong to unlikely classes,
+    whose entropy gradient is almost zero and whose sign any λ wins. They count by the size of that
+    gradient: by the part of the first step's descent that they give.
+    """
+    sizes = entropy.detach().cpu().double().flatten().abs()
+    total = float(sizes.sum())
+    if parameter == "context" or total == 0:
+        return torch.ones_like(sizes)
+    return sizes * (len(sizes) / total)
+
+
+def lambda_for_quantile(
+    thresholds: Tensor, quantile: float, *, weights: Tensor | None = None
+) -> float:
     """Return the smallest λ that wins this fraction of the signs that can be won at all."""
-    finite = thresholds[torch.isfinite(thresholds)].sort().values
-    if len(finite) == 0:
+    finite = torch.isfinite(thresholds)
+    counts = torch.ones_like(thresholds) if weights is None else weights
+    thresholds, counts = thresholds[finite], counts[finite]
+    if len(thresholds) == 0:
         return 0.0
-    index = min(len(finite), max(1, math.ceil(quantile * len(finite) - 1e-9))) - 1
-    return float(finite[index]) * ABOVE
+    order = thresholds.argsort()
+    reached = counts[order].cumsum(dim=0)
+    index = int(torch.searchsorted(reached, quantile * float(reached[-1]) - 1e-9))
+    return float(thresholds[order[index]]) * ABOVE
 
 
-def fraction_won(thresholds: Tensor, lambda_: float) -> float:
+def fraction_won(thresholds: Tensor, lambda_: float, *, weights: Tensor | None = None) -> float:
     """Return the fraction of all signs that a regulariser with this λ decides or agrees with."""
-    won = (thresholds == 0) | (thresholds < lambda_)
-    return float(won.double().mean())
+    won = ((thresholds == 0) | (thresholds < lambda_)).double()
+    return float(won.mean() if weights is None else (won * weights).sum() / weights.sum())
 
 
 @dataclass(frozen=True)
@@ -254,9 +275,9 @@ class Tuner:
         for base in dict.fromkeys(method.method.name for method in searched):
             of_base = [method for method in searched if method.method.name == base]
             # one base at a time: of a shift there are C · D numbers for each image
-            thresholds = [episode.thresholds(of_base[0]) for episode in episodes]
+            signs = [episode.signs(of_base[0]) for episode in episodes]
             for method in of_base:
-                found[method.name] = _with_lambda(method, thresholds)
+                found[method.name] = _with_lambda(method, signs)
         return [found.get(method.name, method) for method in methods]
 
     def space(self, method: Method) -> Space:
@@ -352,10 +373,13 @@ class Episode:
             (gradient,) = torch.autograd.grad(loss, text)
         return point.pullback(gradient)
 
-    def thresholds(self, method: ResolvedMethod) -> Tensor:
-        """Return the λ from which the regulariser decides each sign of this image's first step."""
-        gradient = self._tuner.regulariser_gradient(method.method)
-        return sign_thresholds(self.entropy_gradient(method.method), gradient)
+    def signs(self, method: ResolvedMethod) -> tuple[Tensor, Tensor]:
+        """Return the λ from which R decides each sign of the first step, and how much it counts."""
+        entropy = self.entropy_gradient(method.method)
+        thresholds = sign_thresholds(entropy, self._tuner.regulariser_gradient(method.method))
+        weights = sign_weights(entropy, method.method.parameter)
+        kept = weights > LEAST_WEIGHT
+        return thresholds[kept], weights[kept]
 
     def answer(self, method: ResolvedMethod) -> Outcome:
         """Tune with one method and predict the image: the original view, or many at once."""
@@ -443,7 +467,8 @@ class Episode:
             )
         if method.auto is None or method.lambda_ is not None:
             return method.lambda_
-        return lambda_for_quantile(self.thresholds(method), method.auto.quantile)
+        thresholds, weights = self.signs(method)
+        return lambda_for_quantile(thresholds, method.auto.quantile, weights=weights)
 
     def _modified(self, text: Tensor, method: ResolvedMethod) -> Tensor:
         for modifier in method.modifiers:
@@ -522,13 +547,14 @@ def _key(method: ResolvedMethod) -> tuple[object, ...]:
     return (method.method.name, method.lambda_, method.learning_rate, method.auto)
 
 
-def _with_lambda(method: ResolvedMethod, thresholds: list[Tensor]) -> ResolvedMethod:
+def _with_lambda(method: ResolvedMethod, signs: Sequence[tuple[Tensor, Tensor]]) -> ResolvedMethod:
     if method.auto is None:
         return method
-    if not thresholds:
+    if not signs:
         raise MethodError(f"{method.name} needs images from which its lambda is selected.")
-    lambda_ = lambda_for_quantile(torch.cat(thresholds), method.auto.quantile)
-    log.info("Selected lambda %g for %s from %d images", lambda_, method.name, len(thresholds))
+    thresholds, weights = (torch.cat(parts) for parts in zip(*signs, strict=True))
+    lambda_ = lambda_for_quantile(thresholds, method.auto.quantile, weights=weights)
+    log.info("Selected lambda %g for %s from %d images", lambda_, method.name, len(signs))
     return replace(method, lambda_=lambda_)
 
 
