@@ -214,6 +214,11 @@ class PredictOptions(ModelOptions, ImageOptions):
         description="File of `dtpt calibrate`: adds calibrated confidence, a prediction set "
         "and abstention; class names and settings that are not given come from it.",
     )
+    stream: Path | None = Field(
+        default=None,
+        description="File with the state of a method that carries one: read if it is there, and "
+        "written when all images are predicted, in the order in which they are given.",
+    )
     threads: int | None = Field(
         default=None,
         ge=1,

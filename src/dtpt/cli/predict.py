@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from dtpt.calibration import Calibration
-    from dtpt.prediction import Classifier
+    from dtpt.prediction import Classifier, Prediction
 
 MOST_CLASSES_BYTES = 10**7
 SHOWN_CLASSES = 3  # of a prediction set in the table; --json prints all of them
@@ -212,8 +212,11 @@ def _rows(
 
     from dtpt.terminal import Console
 
-    workers, threads = _workers(classifier, options, images=len(images))
-    predictions = classifier.predict_each(images, workers=workers, threads=threads)
+    if options.stream is not None:
+        predictions = _stream(classifier, images, path=options.stream)
+    else:
+        workers, threads = _workers(classifier, options, images=len(images))
+        predictions = classifier.predict_each(images, workers=workers, threads=threads)
     console = Console(stderr=True)
     is_visible = progress and len(images) > 1 and console.is_terminal
     steps = track(images, "Classifying", console=console, disable=not is_visible)
@@ -222,6 +225,21 @@ def _rows(
             yield {"image": printable(path), "error": str(prediction)}
         else:
             yield {"image": printable(path), **prediction.to_dict()}
+
+
+def _stream(
+    classifier: "Classifier", images: Iterable[Path], *, path: Path
+) -> "Generator[Prediction | ImageError, None, None]":
+    """Predict images one after the other, from the state in a file, which is then replaced."""
+    stream = classifier.stream()
+    if path.exists():
+        stream.load(path)
+    for image in images:
+        try:
+            yield stream.predict(image)
+        except ImageError as error:
+            yield error
+    stream.save(path)
 
 
 def _workers(classifier: "Classifier", options: PredictOptions, *, images: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -50,6 +50,9 @@ from dtpt.tuning import TuningSettings
 from dtpt.tuning.engine import check_text_tower
 from dtpt.views import ViewRecipe, contact_sheet, make_views
 from dtpt.views.make import COLUMNS
+
+if TYPE_CHECKING:
+    from dtpt.prediction.stream import Stream
 
 Workers = int | Literal["auto"]
 Predictions = Generator[Prediction | ImageError, None, None]
@@ -272,6 +275,20 @@ class Classifier:
         return _in_processes(
             self._render, images, workers=count, threads=threads, then=self._predict
         )
+
+    def stream(self) -> "Stream":
+        """Start a stream of images, for a method that carries state from image to image.
+
+        Example:
+            >>> import dtpt, numpy as np
+            >>> made = dtpt.Classifier(dtpt.load_model("pocket"), ["cat", "dog"], method="tda")
+            >>> stream = made.stream()
+            >>> stream.predict(np.zeros((9, 9, 3), np.uint8)).method, stream.images
+            ('tda', 1)
+        """
+        from dtpt.prediction.stream import Stream
+
+        return Stream(self)
 
     def fit_lambda(self, images: Iterable[ImageSource]) -> float | None:
         """Select the λ of a method such as "d-tpt@auto=0.9" on images without labels.

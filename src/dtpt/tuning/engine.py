@@ -385,7 +385,8 @@ class Episode:
         """Tune with one method and predict the image: the original view, or many at once."""
         if method.method.is_stateful:
             raise MethodError(
-                f"{method.name} carries state from image to image: run it with step_method."
+                f"{method.name} carries state from image to image: use Classifier.stream(), "
+                "`dtpt predict --stream FILE`, `dtpt eval` or step_method."
             )
         tuned, scale = self._tuned_by(method), self._tuner.logit_scale
         text = self._modified(tuned.text, method)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dtpt.errors import MethodError
+from dtpt.files import parse_json
 
 
 def state_tensors(state: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -58,6 +59,17 @@ def pack_state(state: Any, *, initial: Any, metadata: Mapping[str, str] | None =
         if tensor is not first[name]:
             packed[name] = tensor.detach().cpu().contiguous().numpy()
     return save(packed, dict(metadata or {}))
+
+
+def state_metadata(data: bytes) -> dict[str, str]:
+    """Return what `pack_state` was given beside the state; a MethodError for anything else."""
+    try:
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = parse_json(data[8:end])
+        metadata = header["__metadata__"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise MethodError("This is not the file of a state.") from error
+    return {str(name): str(value) for name, value in metadata.items()}
 
 
 def unpack_state(data: bytes, *, initial: Any) -> Any:
