@@ -128,7 +128,10 @@ class Calibration(Record):
         """Raise `CalibrationError` with what differs if this calibration is for another setup."""
         differing = self.setup.differences(setup)
         if differing:
-            raise CalibrationError(f"The calibration is for {'; '.join(differing)}.")
+            raise CalibrationError(
+                f"The calibration is for {'; '.join(differing)}. Use the same settings "
+                "(`dtpt predict --calibration` takes them from the file), or calibrate again."
+            )
 
     def drift(self, confidences: npt.ArrayLike) -> Drift:
         """Compare the calibrated confidences of new images with those of the labelled ones.
