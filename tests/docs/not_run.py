@@ -19,6 +19,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/models.md", "*"): WEIGHTS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,
+    ("docs/packs.md", "# takes minutes"): HOURS,
     ("docs/pocket.md", "*"): HOURS,
     ("docs/quickstart.md", "git clone"): NETWORK,
     ("docs/reproduce.md", "dtpt datasets check"): WEIGHTS,
