@@ -23,7 +23,7 @@ COMPARED = (
     "ece_above_floor",
     "aurc",
 )
-MANY = ("tpt", "d-tpt@1000000", "mean-views")
+MANY = ("tpt", "d-tpt@1e6", "mean-views")
 
 
 def pooled(run: Run, label: str, *, line: bool) -> PooledPredictions:

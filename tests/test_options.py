@@ -74,7 +74,7 @@ def test_sweep_gives_each_method_its_grid():
     swept = with_grids(options).method
     assert swept[0] == "tpt"
     assert "c-tpt@3" in swept
-    assert {"d-tpt@1000", "d-tpt@100000", "d-tpt@1000000"} <= set(swept)
+    assert {"d-tpt@1e3", "d-tpt@1e5", "d-tpt@1e6"} <= set(swept)
     assert len([name for name in swept if name.startswith("d-tpt:mean-kl@")]) == 7
     explicit = options.model_copy(update={"lambda_": (1.0,)})
     assert with_grids(explicit) == explicit

@@ -134,6 +134,16 @@ def number_text(value: float, metric: "Metric", *, signed: bool = False) -> str:
     return sign + text.replace("-", MINUS)
 
 
+def signed_text(value: float, digits: int = 2) -> str:
+    """Write a number with its sign, a real minus, and never as minus zero.
+
+    Example:
+        >>> signed_text(-0.001), signed_text(-1.5, digits=1)
+        ('+0.00', '−1.5')
+    """
+    return f"{value:+z.{digits}f}".replace("-", MINUS)
+
+
 def interval_text(ends: tuple[float, float], metric: "Metric", *, signed: bool = False) -> str:
     """Write a confidence interval: [61.20, 63.04]."""
     texts = (number_text(end, metric, signed=signed) for end in ends)

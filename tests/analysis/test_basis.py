@@ -80,7 +80,7 @@ def test_every_basis_is_described(study):
     assert own["dominant_mean"] == pytest.approx(-flip["dominant_mean"])
     assert own["dominant_fraction"] == pytest.approx(flip["dominant_fraction"])
     for fact in facts.values():
-        assert fact["signs_won@1000"] < fact["signs_won@1e+06"]
+        assert fact["signs_won@1e3"] < fact["signs_won@1e6"]
         assert fact["signs_won@auto=0.8"] == pytest.approx(0.8, abs=0.01)
 
 

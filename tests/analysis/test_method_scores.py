@@ -54,8 +54,8 @@ def test_nothing_to_correlate_is_no_error():
 
 def test_scores_are_accuracy_and_gap_to_confidence():
     correct = np.array([True, True, False, False])
-    found = score_method("d-tpt@100000", confidence=np.full(4, 0.9), correct=correct)
-    assert (found.label, found.images, found.accuracy) == ("d-tpt@100000", 4, 0.5)
+    found = score_method("d-tpt@1e5", confidence=np.full(4, 0.9), correct=correct)
+    assert (found.label, found.images, found.accuracy) == ("d-tpt@1e5", 4, 0.5)
     assert found.ece == pytest.approx(0.4)
     assert found.confidence == pytest.approx(0.9)
 

@@ -42,7 +42,7 @@ def test_one_pass_fills_every_part(analysis):
     assert (entry.classes, entry.images, entry.failures, entry.dimensions) == (3, 12, 0, 32)
     assert [chart.masked for chart in entry.sensitivity] == ["product", "text", "image"]
     assert len(entry.image.profile.mean) == len(entry.sensitivity[0].values) == 32
-    labels = ["tpt", "d-tpt@100000", "d-tpt@1000000000", "c-tpt@50"]
+    labels = ["tpt", "d-tpt@1e5", "d-tpt@1e9", "c-tpt@50"]
     assert [d.label for d in entry.image_dependence] == labels
     assert {g.label for g in entry.geometry} >= {"zero-shot", "d-tpt-static", "c-tpt-static"}
     assert len(analysis.dispersion.points) == len(entry.geometry)
@@ -64,7 +64,7 @@ def test_zero_shot_does_not_move_and_others_do(analysis):
 
 def test_static_variant_is_the_limit_of_a_large_lambda(analysis):
     found = {d.label: d for d in analysis.datasets[0].image_dependence}
-    limit, tpt = found["d-tpt@1000000000"], found["tpt"]
+    limit, tpt = found["d-tpt@1e9"], found["tpt"]
     assert limit.regulariser_agreement > 0.995
     assert limit.same_sign_all > 0.98
     assert (limit.static, limit.same_prediction) == ("d-tpt-static", 1.0)
@@ -171,7 +171,7 @@ def test_controls_are_added_once():
     methods = [resolve_method(n) for n in ("d-tpt", "d-tpt@10", "d-tpt-static", "tpt+sals")]
     assert [method.label for method in with_controls(methods)] == [
         "zero-shot",
-        "d-tpt@100000",
+        "d-tpt@1e5",
         "d-tpt-static",
         "d-tpt@10",
         "tpt+sals",

@@ -48,7 +48,7 @@ def test_every_method_occurs_with_every_number_of_views_and_every_rho(study):
         assert {str(Setting("zero-shot", views, None, k)) for k in (0.1, 0.3, 1.0)} <= found
         assert {str(Setting("tpt", views, rho, None)) for rho in (0.25, 0.5)} <= found
     assert str(Setting("zero-shot", 1, None, None)) in found
-    assert str(Setting("d-tpt@10000", 32, 0.25, 1.0)) in found  # the dial of a tuned method
+    assert str(Setting("d-tpt@1e4", 32, 0.25, 1.0)) in found  # the dial of a tuned method
     assert len(found) == len(family.rows)
 
 
@@ -110,7 +110,7 @@ def test_few_views_without_a_gradient_meet_the_most_with_one(study):
     shown = {(row.name, row.reference) for row in family.rows}
     pairs = {(c.first, c.second) for c in family.comparisons} - shown
     few = str(Setting("zero-shot", 16, None, 0.3))  # 0.4 was not asked for
-    many = [Setting(m, 32, rho, None) for m in ("tpt", "d-tpt@10000") for rho in (0.25, 0.5)]
+    many = [Setting(m, 32, rho, None) for m in ("tpt", "d-tpt@1e4") for rho in (0.25, 0.5)]
     assert pairs == {(few, str(setting)) for setting in many}
 
 

@@ -56,7 +56,7 @@ def test_json_is_the_file(dtpt, run, tmp_path):
     [
         (["--method", "tpt"], "no rows of tpt"),
         (["--method", "d-tpt@much"], "'d-tpt@much'"),
-        (["--method", "d-tpt"], "--method: d-tpt@100000, d-tpt@1000000"),
+        (["--method", "d-tpt"], "--method: d-tpt@1e5, d-tpt@1e6"),
         (["--method", "zero-shot", "--dataset", "pets"], "zero-shot on pets"),
         (["--method", "zero-shot", "--seed", "3"], "seeds 0"),
         (["--method", "zero-shot", "--coverage", "0.999"], "999"),
@@ -200,7 +200,7 @@ def test_check_splits_the_rows_into_fitted_and_held_out_halves(dtpt, run, tmp_pa
     done = dtpt("calibrate", run, *flags, "--figure", figure, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert [row["method"] for row in found["rows"]] == ["zero-shot", "d-tpt@1000000"]
+    assert [row["method"] for row in found["rows"]] == ["zero-shot", "d-tpt@1e6"]
     for row in found["rows"]:
         assert row["coverage"] == pytest.approx(0.9, abs=0.03)
         assert row["valid"] >= 0.9

@@ -161,7 +161,7 @@ def test_evaluation_prints_the_paper_units_and_writes_fractions(
     assert "AURC" in output
     assert "12/12 images" in errors
     assert len((next(tmp_path.glob("samples_*.jsonl"))).read_text().splitlines()) == 48
-    with pytest.raises(RunError, match="zero-shot, tpt → d-tpt@100000"):
+    with pytest.raises(RunError, match="zero-shot, tpt → d-tpt@1e5"):
         call(world, tmp_path, "--method", "d-tpt", *options)
 
 
@@ -182,7 +182,7 @@ def test_sweep_evaluates_the_grid(world, tmp_path, capsys, shared_cache):
     with open_run(tmp_path) as run:
         assert len(run.cells) == 8
         assert run.is_complete
-    assert "d-tpt@1000000" in capsys.readouterr().out
+    assert "d-tpt@1e6" in capsys.readouterr().out
 
 
 def limit_file_size():

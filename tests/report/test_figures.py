@@ -119,7 +119,7 @@ def test_pareto_points_are_filled_only_when_efficient_and_grow_with_lambda() -> 
 def test_dispersion_points_are_at_atfd_and_ece_in_percent() -> None:
     points = tuple(
         DispersionPoint("pets", "t", label, x, y)
-        for label, x, y in (("tpt", 0.5, 0.2), ("d-tpt@100000", 0.4, 0.05), ("tpt", 0.6, 0.3))
+        for label, x, y in (("tpt", 0.5, 0.2), ("d-tpt@1e5", 0.4, 0.05), ("tpt", 0.6, 0.3))
     )
     _, axes = dispersion_figure(DispersionScatter(points, 0.9, -0.5, None))
     tpt, own = axes.get_lines()
@@ -270,13 +270,13 @@ def test_figures_leave_pyplot_alone() -> None:
 
 
 def analysis() -> Analysis:
-    labels = ["tpt", "d-tpt@1000", "tpt+no-tdd", "tpt+no-idd"]
+    labels = ["tpt", "d-tpt@1e3", "tpt+no-tdd", "tpt+no-idd"]
     pairs = zip(labels, SCORES.values(), strict=True)
     scores = tuple(MethodScore(label, 10, *values, 0.5) for label, values in pairs)
     top = Sensitivity("product", 4, tuple(np.zeros(16).tolist()), ((7, 0.5),))
     depends = (
         ImageDependence("tpt", 0.25, 0.5, None),
-        ImageDependence("d-tpt@1000", 0.25, 0.5, 0.8, static="tpt", same_prediction=0.9),
+        ImageDependence("d-tpt@1e3", 0.25, 0.5, 0.8, static="tpt", same_prediction=0.9),
     )
     entry = DatasetAnalysis(
         dataset="openmoji/food-drink",

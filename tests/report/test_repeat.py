@@ -53,7 +53,7 @@ def test_a_lambda_that_was_given_is_in_the_command(tmp_path) -> None:
         dataset(methods=(*FIVE, ("d-tpt", 1e6))),
         dataset("sketches", family="natural-shifts", methods=(*SHIFTED, ("d-tpt", 1e6))),
     ]
-    assert "c-tpt,o-tpt,d-tpt@100000,d-tpt@1000000 " in spec_of(tmp_path, sets).command
+    assert "c-tpt,o-tpt,d-tpt@1e5,d-tpt@1e6 " in spec_of(tmp_path, sets).command
 
 
 def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
@@ -82,7 +82,7 @@ def test_settings_limits_parts_and_places_are_in_the_command(tmp_path) -> None:
 def test_one_row_can_be_computed_by_itself(five_methods) -> None:
     (condition,) = five_methods.conditions
     text = condition.row_command(["pets", "cars"], Variant("d-tpt", 1e5))
-    assert "--dataset pets,cars --method d-tpt@100000 --seed 0,1" in text
+    assert "--dataset pets,cars --method d-tpt@1e5 --seed 0,1" in text
 
 
 def test_precision_and_batch_are_in_the_commands(tmp_path) -> None:

@@ -33,10 +33,10 @@ def test_every_sample_has_one_row_per_method_and_seed(run_tiny, images):
 
 
 def test_rows_are_what_the_engine_computes(run_tiny, tiny_model, images):
-    run = run_tiny(method=("tpt", "d-tpt@1000"), seed=(3,))
+    run = run_tiny(method=("tpt", "d-tpt@1e3"), seed=(3,))
     prompts = PromptSet.build(tiny_model, images.classes)
     tuner = Tuner(tiny_model, prompts, settings=TuningSettings(rho=0.5))
-    methods = [resolve_method("tpt"), resolve_method("d-tpt@1000")]
+    methods = [resolve_method("tpt"), resolve_method("d-tpt@1e3")]
     probabilities = {"tpt": [], "d-tpt": []}
     for sample in sorted(images.samples, key=lambda sample: sample.id):
         image = sample.image.open()

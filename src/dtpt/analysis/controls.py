@@ -21,6 +21,7 @@ from dtpt.methods import AutoLambda, parse_label, resolve_method, shift_label
 from dtpt.metrics import PooledPredictions, draw_metrics
 from dtpt.metrics.comparison import corrected_level
 from dtpt.options import Listed
+from dtpt.tables import signed_text
 
 RANDOM = ("random-tpt", "random-tpt:1")
 CURVE = "smaller steps"
@@ -119,7 +120,7 @@ class CurveDistance:
     def __str__(self) -> str:
         half = 100 * (self.high - self.low) / 2
         found = "*" if self.low > 0 or self.high < 0 else f" ({100 * self.detectable:.1f})"
-        return f"{100 * self.value:+.1f} ±{half:.1f}{found}{'' if self.inside else '†'}"
+        return f"{signed_text(100 * self.value, 1)} ±{half:.1f}{found}{'' if self.inside else '†'}"
 
 
 def curve_distances(

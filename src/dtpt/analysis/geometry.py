@@ -64,7 +64,7 @@ class Movement:
 class MethodGeometry:
     """What tuning does to the text features (figures 1 and 5)."""
 
-    label: str  # name and λ: `d-tpt@100000`
+    label: str  # name and λ: `d-tpt@1e5`
     angle: float  # mean angle (radians) between text features and the image before tuning
     before: GeometryState  # with the initial context; the same for every method
     after: GeometryState
@@ -151,7 +151,7 @@ def _movement(sums: Floats) -> Movement:
 class ImageDependence:
     """How much of a method's first step depends on the image at all; all numbers are fractions."""
 
-    label: str  # name and λ: `d-tpt@100000`
+    label: str  # name and λ: `d-tpt@1e5`
     same_sign_all: float  # of coordinates that step in the same direction for every image
     same_sign_most: float  # the same for at least 95 % of the images
     regulariser_agreement: float | None  # of (image, coordinate) pairs with the regulariser's sign

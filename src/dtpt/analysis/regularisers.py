@@ -27,7 +27,7 @@ from dtpt.errors import PromptError
 from dtpt.machine import package_version
 from dtpt.methods import ResolvedMethod, resolve_method
 from dtpt.runs.progress import make_reporter
-from dtpt.tables import Table, text_table
+from dtpt.tables import Table, signed_text, text_table
 
 if TYPE_CHECKING:
     from dtpt.clip.model import Clip
@@ -135,7 +135,7 @@ def regulariser_tables(study: Study) -> Iterator[Table | str]:
     origin = study.origin
     by_list: dict[tuple[str, str], dict[str, str]] = {}
     for fact in study.facts["pairs"]:
-        text = f"{fact['cosine']:+.3f} {fact_text(fact['same_signs'])}"
+        text = f"{signed_text(fact['cosine'], 3)} {fact_text(fact['same_signs'])}"
         row = by_list.setdefault((fact["class_list"], str(fact["classes"])), {})
         row[f"{fact['first']} ~ {fact['second']}"] = text
     yield f"{origin.model}, {origin.template!r}: cosine, and fraction of equal signs"

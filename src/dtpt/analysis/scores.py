@@ -19,7 +19,7 @@ TEMPERATURES = np.geomspace(0.25, 4, 65)
 class MethodScore:
     """Accuracy and calibration of one method on one data set, as fractions."""
 
-    label: str  # name and λ: `d-tpt@100000`
+    label: str  # name and λ: `d-tpt@1e5`
     images: int
     accuracy: float
     ece: float  # 20 bins

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dtpt.analysis.paper import Analysis, DatasetAnalysis
 from dtpt.analysis.scores import without_dominant
-from dtpt.tables import Table, text_table
+from dtpt.tables import Table, signed_text, text_table
 
 SHOWN_DIMENSIONS = 5
 MASKED = {
@@ -62,7 +62,7 @@ def _features(entry: DatasetAnalysis) -> Iterator[Table]:
         second = "—"
         if side.runner_up is not None:
             second = f"{side.runner_up} ({side.runner_up_absolute:.3f})"
-        numbers = (str(side.index), f"{side.mean:+.3f}", f"{side.mean_absolute:.3f}")
+        numbers = (str(side.index), signed_text(side.mean, 3), f"{side.mean_absolute:.3f}")
         rows.append((name, *numbers, *_percents(side.norm_fraction, side.consistency), second))
     heads = ("modality", "index", "mean", "mean |·|", "of norm² %", "same argmax %", "runner-up")
     yield text_table(f"Dominant dimensions (of {entry.dimensions})", heads, rows=rows)
@@ -70,9 +70,9 @@ def _features(entry: DatasetAnalysis) -> Iterator[Table]:
     parts = (f"{p.dimension}: {100 * p.fraction:.1f} %" for p in gap.parts[:SHOWN_DIMENSIONS])
     facts = [
         ("distance of the centroids", f"{gap.distance:.3f}"),
-        ("cosine of the centroids", f"{gap.cosine:+.3f}"),
-        ("mean cosine, image and its class", f"{gap.matched_cosine:+.3f}"),
-        ("mean cosine, all pairs", f"{gap.all_pairs_cosine:+.3f}"),
+        ("cosine of the centroids", signed_text(gap.cosine, 3)),
+        ("mean cosine, image and its class", signed_text(gap.matched_cosine, 3)),
+        ("mean cosine, all pairs", signed_text(gap.all_pairs_cosine, 3)),
         ("fraction of the squared distance", ", ".join(parts)),
     ]
     yield text_table("Modality gap", ("", "value"), rows=facts)
@@ -96,7 +96,7 @@ def _tuning(entry: DatasetAnalysis) -> Iterator[Table]:
             if moved is not None and method.every_class.squared_length > 0:
                 fractions = (moved.tangent_fraction, moved.normal_fraction, moved.binormal_fraction)
                 texts = (f"{moved.squared_length:.2e}", *_percents(*fractions, digits=2))
-                moves.append((method.label, name, *texts, f"{moved.tangent:+.4f}"))
+                moves.append((method.label, name, *texts, signed_text(moved.tangent, 4)))
     heads = ("method", "ATFD", "logit range", "logit mean", "cos all", "cos top", "cos true")
     yield text_table("Geometry after tuning", heads, rows=states)
     chance = 100 / max(entry.dimensions - 1, 1)

@@ -28,7 +28,7 @@ from dtpt.cli.output import show
 from dtpt.files import printable, write_atomically
 from dtpt.methods import PAPER_METHODS
 from dtpt.options import Methods, RunFolder
-from dtpt.tables import Table
+from dtpt.tables import Table, signed_text
 
 HIDDEN = ("lambda_", "shard", "keep", "executor")
 UNUSED = ("views", "steps", "learning_rate", "weight_decay", "rho", "entropy")
@@ -86,7 +86,9 @@ def analysis_parts(analysis: Analysis) -> Iterator[Table | str]:
             "Spearman": dispersion.spearman,
             "within data sets": dispersion.pearson_within,
         }
-        texts = [f"{name} {value:+.2f}" for name, value in numbers.items() if value is not None]
+        texts = [
+            f"{name} {signed_text(value)}" for name, value in numbers.items() if value is not None
+        ]
         yield f"ATFD against ECE over {len(dispersion.points)} points: {', '.join(texts)}"
 
 

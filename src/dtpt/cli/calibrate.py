@@ -115,7 +115,7 @@ def calibrate(
 
     Args:
         run: The run's folder (`dtpt eval`).
-        method: As in the run; with its lambda (d-tpt@100000) if the run has several. With
+        method: As in the run; with its lambda (d-tpt@1e5) if the run has several. With
             +views=auto, the fraction of views that part of the rows selects.
         output: The calibration file to write; without it the calibration is only shown.
         dataset: Of the run, if it has several.
@@ -149,10 +149,11 @@ def calibrate(
 
 def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
     from dtpt.calibration.statements import labelled_text
+    from dtpt.methods import method_label
 
     data, setup = made.provenance, made.setup
     rest = data.images - data.temperature_images
-    name = setup.method if setup.lambda_ is None else f"{setup.method}@{setup.lambda_:.10g}"
+    name = method_label(setup.method, setup.lambda_)
     yield f"{name}, {setup.model}, {len(setup.classes)} classes, {data.dataset}"
     yield (
         f"{labelled_text(data.images, data.clusters, noun=data.cluster_noun)}: "

@@ -72,12 +72,12 @@ def _method_row(name: str, method: "Method") -> dict[str, Any]:
 
 
 def _method_table(rows: list[dict[str, Any]]) -> Table:
-    from dtpt.methods.parse import STATIC
+    from dtpt.methods.parse import STATIC, lambda_text
 
     lines = []
     for row in rows:
         if not row["name"].endswith(STATIC):
-            lambdas = " / ".join(dict.fromkeys(f"{value:g}" for value in row["lambda"].values()))
+            lambdas = " / ".join(dict.fromkeys(map(lambda_text, row["lambda"].values())))
             cost = row["cost"]
             passes = (cost["image_passes"], cost["text_forward"] + cost["text_backward"])
             lines.append((row["name"], row["summary"], lambdas, *map(str, passes)))

@@ -68,6 +68,9 @@ class Step(Protocol):
     ) -> tuple[Tensor, Any]: ...
 
 
+SHORT_FROM = 1000  # λ are written with a power of ten
+
+
 @dataclass(frozen=True)
 class Look:
     """How a method appears in tables and figures."""
@@ -188,7 +191,7 @@ class ResolvedMethod:
 
     @property
     def label(self) -> str:
-        """Name and λ as one word, which `resolve_method` reads: `d-tpt@100000`."""
+        """Name and λ as one word, which `resolve_method` reads: `d-tpt@1e5`."""
         return method_label(self.name, None if self.auto else self.lambda_)
 
     @property
@@ -259,8 +262,26 @@ def of_protocol(values: Mapping[str, float], protocol: str) -> float | None:
 
 
 def method_label(name: str, lambda_: float | None) -> str:
-    """Return a name and its λ as one word: `c-tpt@50`, `tpt`."""
-    return name if lambda_ is None else f"{name}@{lambda_:.10g}"
+    """Return a name and its λ as one word: `c-tpt@50`, `d-tpt@1e5`, `tpt`."""
+    return name if lambda_ is None else f"{name}@{lambda_word(lambda_)}"
+
+
+def lambda_word(value: float) -> str:
+    """Write λ as it is typed: round numbers from 1000 on as `1e5`, `2.5e3`.
+
+    Example:
+        >>> lambda_word(1e5), lambda_word(2500.0), lambda_word(50.0), lambda_word(2512.0)
+        ('1e5', '2.5e3', '50', '2512')
+    """
+    parts = power_of_ten(value)
+    return "{}e{}".format(*parts) if parts else f"{value:.10g}"
+
+
+def power_of_ten(value: float) -> tuple[str, int] | None:
+    """Return factor and exponent of a number from 1000 on with at most two digits, else None."""
+    factor, _, exponent = f"{value:.1e}".partition("e")
+    is_short = value >= SHORT_FROM and float(f"{factor}e{exponent}") == value
+    return (factor.removesuffix(".0"), int(exponent)) if is_short else None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ from dtpt.methods.base import (
     Modifier,
     ResolvedMethod,
     is_number,
+    lambda_word,
     of_protocol,
+    power_of_ten,
 )
 from dtpt.methods.mean_views import FRACTIONS, mean_over
 from dtpt.methods.plugins import find_plugins, load_plugin, load_plugins
@@ -87,7 +89,9 @@ class ParsedName:
 
     def with_lambda(self, value: float | str | AutoLambda) -> "ParsedName":
         """Return the name with another λ: a number, or a rule as written; "" removes it."""
-        return replace(self, rule=f"{value:.10g}" if isinstance(value, float | int) else str(value))
+        return replace(
+            self, rule=lambda_word(value) if isinstance(value, float | int) else str(value)
+        )
 
     def with_modifier(self, modifier: str) -> "ParsedName":
         return replace(self, modifiers=(*self.modifiers, modifier))
@@ -297,7 +301,7 @@ def _choose_lambda(method: Method, lambda_: float | None, *, protocol: str) -> f
     if lambda_ is not None and not is_number(lambda_):
         raise MethodError(f"lambda must be a number, got {short_repr(lambda_)}.")
     if lambda_ is not None:
-        _check_takes_lambda(method, f"lambda={lambda_:g}")
+        _check_takes_lambda(method, f"lambda={lambda_word(lambda_)}")
     if not method.takes_lambda:
         return None
     chosen = of_protocol(method.lambdas, protocol) if lambda_ is None else lambda_
@@ -359,9 +363,9 @@ def lambda_text(value: float) -> str:
         >>> lambda_text(1e5), lambda_text(3e5), lambda_text(50.0), lambda_text(2512.0)
         ('10⁵', '3·10⁵', '50', '2512')
     """
-    if value >= 1000:
-        factor, exponent = f"{value:.1e}".split("e+")
-        if float(f"{factor}e{exponent}") == value:
-            power = "10" + str(int(exponent)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-            return power if factor == "1.0" else f"{factor.removesuffix('.0')}·{power}"
+    parts = power_of_ten(value)
+    if parts:
+        factor, exponent = parts
+        power = "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return power if factor == "1" else f"{factor}·{power}"
     return f"{value:.6g}"

@@ -24,6 +24,7 @@ from dtpt.metrics.resampling import Interval
 from dtpt.metrics.scores import signed_gap
 from dtpt.metrics.table import score
 from dtpt.metrics.validation import check_level
+from dtpt.tables import signed_text
 
 
 class Bootstrap(BaseModel):
@@ -173,5 +174,5 @@ def _gap_text(points: float, interval: Interval) -> str:
         return f"Underconfident by {-points:.1f} points [{-high:.1f}, {-low:.1f}]"
     return (
         "Neither over- nor underconfident on average "
-        f"({points:+.1f} points [{low:+.1f}, {high:+.1f}])"
+        f"({signed_text(points, 1)} points [{signed_text(low, 1)}, {signed_text(high, 1)}])"
     )

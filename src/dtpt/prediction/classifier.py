@@ -42,6 +42,7 @@ from dtpt.files import AnyPath
 from dtpt.images import ImageSource, open_image
 from dtpt.machine import usable_cores
 from dtpt.methods import Method, ResolvedMethod, resolve_method
+from dtpt.methods.base import lambda_word
 from dtpt.methods.table import DEFAULT_METHOD
 from dtpt.prediction.prediction import KeptViews, Prediction
 from dtpt.prediction.predictor import IMAGES_FOR_LAMBDA, Predictor, Rendered
@@ -162,7 +163,9 @@ class Classifier:
         return self.predictor.duplicates
 
     def __repr__(self) -> str:
-        lambda_ = "" if self.method.lambda_ is None else f", lambda {self.method.lambda_:g}"
+        lambda_ = (
+            "" if self.method.lambda_ is None else f", lambda {lambda_word(self.method.lambda_)}"
+        )
         model = self.model.name or f"model {self.model.fingerprint[:12]}"
         return (
             f"<Classifier {self.method.name}{lambda_}, {len(self.classes)} classes, "

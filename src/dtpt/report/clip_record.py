@@ -6,7 +6,7 @@ The file is optional: without it nothing is said about CLIP. All values are frac
 
     {"command": "dtpt eval ...", "model": "ViT-B-16/openai", "fingerprint": "sha256 of the weights",
      "datasets": {"NAME": images, ...}, "seeds": [0], "note": "one sentence, may be empty",
-     "methods": [{"method": "d-tpt@100000", "accuracy": 0.69, "gap": 0.05, "ece": 0.06,
+     "methods": [{"method": "d-tpt@1e5", "accuracy": 0.69, "gap": 0.05, "ece": 0.06,
                   "floor": 0.02, "brier": 0.42, "images": 2000,
                   "intervals": {"accuracy": [0.67, 0.71]},
                   "against_tpt": {"accuracy": [-0.004, -0.011, 0.003]}}]}

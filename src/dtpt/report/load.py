@@ -53,7 +53,7 @@ class Variant:
 
     Example:
         >>> Variant("d-tpt", 1e5).label, Variant("tpt", derived="temperature").label
-        ('d-tpt@100000', 'tpt+temperature')
+        ('d-tpt@1e5', 'tpt+temperature')
     """
 
     method: str  # modifiers included
@@ -62,7 +62,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """Method and λ as typed: `d-tpt@100000`."""
+        """Method and λ as typed: `d-tpt@1e5`."""
         label = method_label(self.method, self.lambda_)
         return f"{label}+{self.derived}" if self.derived else label
 

@@ -33,7 +33,7 @@ PACKAGED = "demo.json"
 DIAGRAM_BINS = 10
 QUICK_IMAGES = 60  # of each group in each style: two minutes on two cores
 # The paper's five methods, D-TPT with its authors' λ, and the mean over views.
-METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@100000", "mean-views")
+METHODS = ("zero-shot", "tpt", "c-tpt", "o-tpt", "d-tpt@1e5", "mean-views")
 # Further λ of D-TPT and fractions of views: all sets but one select the one that is shown for it.
 GRID = (
     *("d-tpt@3e5", "d-tpt@1e6", "d-tpt@2e6"),

@@ -24,7 +24,6 @@ from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference, PaperFloor
 from dtpt.report.words import caption
 from dtpt.tables import (
-    MINUS,
     Cell,
     Column,
     Row,
@@ -32,6 +31,7 @@ from dtpt.tables import (
     interval_text,
     metric_column,
     number_text,
+    signed_text,
     text_table,
 )
 
@@ -329,8 +329,7 @@ def _beside(paper: PaperDifference | None) -> tuple[str, str]:
     reference = f"paper {printed.value:.2f}" + (" (erratum)" if printed.erratum else std)
     if paper.difference is None:
         return reference, ""
-    text = f"{paper.difference:+.2f}".replace("-0.00", "+0.00").replace("-", MINUS)
-    return reference, f"Δ {text}{OUTSIDE * bool(paper.outside)}"
+    return reference, f"Δ {signed_text(paper.difference)}{OUTSIDE * bool(paper.outside)}"
 
 
 def _record(number: Number, metric: Metric) -> dict[str, object]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtpt.errors import RunError
-from dtpt.methods import parse_label
+from dtpt.methods import lambda_text, parse_label
 from dtpt.runs.integrity import problems_of_cell, problems_of_tables
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns, Rows, column_sql, column_types, unpack
 from dtpt.runs.schema import COLUMNS, Column, connect_for_reading, damaged, names
@@ -302,7 +302,7 @@ def lambda_notes(lambdas: Mapping[Cell, SelectedLambda]) -> list[tuple[str, str]
     return [
         (
             cell.dataset,
-            f"{cell.method}, seed {cell.seed}: λ = {selected.value:.6g} was selected on "
+            f"{cell.method}, seed {cell.seed}: λ = {lambda_text(selected.value)} was selected on "
             f"{selected.images} images without their labels.",
         )
         for cell, selected in lambdas.items()

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from dtpt.errors import RunError, os_error
 from dtpt.files import open_atomically, write_atomically
+from dtpt.methods import lambda_text
 from dtpt.metrics import Predictions, metrics_with, score
 from dtpt.runs.reading import EXPORTED, Failure, Run
 from dtpt.runs.rows import ARRAY_COLUMNS, Columns
@@ -122,8 +123,8 @@ def score_methods(run: Run) -> list[MethodResult]:
 
 
 def result_table(run: Run, results: Sequence[MethodResult]) -> Table:
-    """Return mean ± standard deviation over seeds, in the paper's units."""
-    metrics = metrics_with("paper")
+    """Return mean ± standard deviation over seeds, with the columns of reports and comparisons."""
+    metrics = metrics_with("headline")
     rows = []
     for result in results:
         cells = [TableCell("—")] * len(metrics)
@@ -146,7 +147,7 @@ def result_table(run: Run, results: Sequence[MethodResult]) -> Table:
 def _label(result: MethodResult) -> str:
     """Return a method's name, with the range of λ that were selected for it."""
     lambdas = sorted(result.selected_lambdas.values())
-    ends = dict.fromkeys(f"{lambda_:.4g}" for lambda_ in (*lambdas[:1], *lambdas[-1:]))
+    ends = dict.fromkeys(map(lambda_text, (*lambdas[:1], *lambdas[-1:])))
     return f"{result.label} (λ {' to '.join(ends)})" if ends else result.label
 
 
@@ -203,7 +204,7 @@ class Dates(_Record):
 class Results(_Record):
     """The content of results.json."""
 
-    results: dict[str, dict[str, MethodRecord]]  # by data set and method (`d-tpt@100000`)
+    results: dict[str, dict[str, MethodRecord]]  # by data set and method (`d-tpt@1e5`)
     groups: dict[str, GroupRecord]  # by family with more than one data set
     configs: dict[str, DatasetSpec]
     versions: dict[str, str | int]

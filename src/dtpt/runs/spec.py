@@ -110,7 +110,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Method and λ as one word: `d-tpt@100000`."""
+        """Method and λ as one word: `d-tpt@1e5`."""
         return method_label(self.method, self.lambda_)
 
 

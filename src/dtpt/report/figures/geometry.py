@@ -59,7 +59,7 @@ def _profile(axes: Axes, side: ModalityAnalysis, *, name: str, mark: str, colour
     )
     axes.plot(index, profile.mean, color=colour, linewidth=0.9, label="mean")
     is_right = dominant.index > len(index) / 2
-    text = f"{mark} {dominant.index}: {dominant.mean:+.2f}".replace("-", "−")
+    text = f"{mark} {dominant.index}: {dominant.mean:+z.2f}".replace("-", "−")
     at, (align, shift) = (dominant.index, dominant.mean), ("left", 8)
     if is_right:
         align, shift = "right", -8
@@ -107,7 +107,7 @@ def dispersion_figure(scatter: DispersionScatter) -> tuple[Figure, Axes]:
     axes.set(xlabel="average text feature dispersion (ATFD)", ylabel="ECE (%)")
     values = (scatter.pearson, scatter.spearman, scatter.pearson_within)
     titles = zip(("Pearson", "Spearman", "within sets"), values, strict=True)
-    words = (f"{title} {value:+.2f}" for title, value in titles if value is not None)
+    words = (f"{title} {value:+z.2f}" for title, value in titles if value is not None)
     axes.set_title(", ".join(words).replace("-", "−"))
     tidy(axes, grid="both")
     add_legend_beside(figure, axes)

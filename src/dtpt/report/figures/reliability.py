@@ -171,7 +171,7 @@ def confidence_shift(panels: Sequence[Shift]) -> tuple[Figure, list[Axes]]:
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
         axes.set_xticks(*HALVES)
         axes.set_yticks(*HALVES)
-        change = f"{100 * float((after - before).mean()):+.1f}".replace("-", "−")
+        change = f"{100 * float((after - before).mean()):+z.1f}".replace("-", "−")
         axes.set_title(f"{heading}\nmean change {change} points")
         tidy(axes, grid="both")
     row[0].set_ylabel("confidence after tuning")

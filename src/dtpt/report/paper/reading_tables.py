@@ -18,7 +18,7 @@ from dtpt.report.paper.reading import (
     Sources,
     texts,
 )
-from dtpt.tables import MINUS, Cell, Column, Row, Table, text_table
+from dtpt.tables import MINUS, Cell, Column, Row, Table, signed_text, text_table
 
 LEVEL = 0.05
 MOST_EXCEPTIONS = 5  # that are listed
@@ -42,7 +42,7 @@ def reading_tables(facts: PaperReading) -> dict[str, Table]:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", MINUS)
+    return signed_text(value)
 
 
 def _caption(key: str, **facts: object) -> str:

@@ -76,14 +76,14 @@ export function fromAddress(fragment) {
   return settings;
 }
 
-/** @param {string} text such as "d-tpt@100000" */
+/** @param {string} text such as "d-tpt@1e5" */
 function readMethod(text) {
   const [name, number] = text.split("@");
   const lambda = Number.parseFloat(number);
   return { name, lambda: Number.isFinite(lambda) && lambda > 0 ? lambda : null };
 }
 
-/** The name of a method without its λ: "d-tpt@100000" is d-tpt. */
+/** The name of a method without its λ: "d-tpt@1e5" is d-tpt. */
 export const nameOf = (label) => label.split("@")[0];
 
 /** The prediction whose details are shown: the selected method's, or else the last. */
