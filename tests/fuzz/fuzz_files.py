@@ -49,6 +49,43 @@ rho = 0.1
 
 
 @cache
+def piece_tokenizers() -> list[bytes]:
+    """Valid files of a Unigram vocabulary, as SigLIP's, and of a BPE with bytes, as Gemma's."""
+    letters = [*"acdefhioptué語", "▁a", "▁ph"]
+    names = ["<pad>", "</s>", "<unk>"]
+    special = [{"id": i, "content": name, "special": True} for i, name in enumerate(names)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    end = {"id": "</s>", "ids": [1], "tokens": ["</s>"]}
+    single = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>"}}]
+    shared = {
+        "version": "1.0",
+        "added_tokens": [flags | token for token in special],
+        "post_processor": {"type": "TemplateProcessing", "single": single, "pair": [],
+                           "special_tokens": {"</s>": end}},
+    }  # fmt: skip
+    blanks = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    unigram = {
+        "type": "Unigram", "unk_id": 2, "byte_fallback": False,
+        "vocab": [[piece, -float(i)] for i, piece in enumerate([*names, "▁", *letters])],
+    }  # fmt: skip
+    words = [*names, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *letters[:-2], "▁a"]
+    bpe = {
+        "type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+        "vocab": {word: i for i, word in enumerate(words)}, "merges": [["▁", "a"]],
+    }  # fmt: skip
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    trees = [
+        {
+            **shared,
+            "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, blanks]},
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "split": True},
+            "model": unigram,
+        },
+        {**shared, "normalizer": space, "pre_tokenizer": None, "model": bpe},
+    ]
+    return [json.dumps(tree).encode() for tree in trees]
+
+
 def tiny_tokenizer() -> Tokenizer:
     """The bytes, three merges, and the two special tokens."""
     merges = [("a", "t" + WORD_END), ("c", "at" + WORD_END), ("p", "h")]

@@ -20,6 +20,7 @@ from fuzz_files import (
     calibration,
     checkpoint_folder,
     foreign_configs,
+    piece_tokenizers,
     run_store,
     scripted,
     state_dict,
@@ -45,6 +46,7 @@ from dtpt.clip.loading import load_model
 from dtpt.clip.loading.build import assemble, empty_model
 from dtpt.clip.loading.names import added_models
 from dtpt.clip.loading.read import open_weights, read_folder
+from dtpt.clip.pieces import read_pieces
 from dtpt.clip.tokenizer import Tokenizer
 from dtpt.errors import DtptError
 from dtpt.files import digest
@@ -64,6 +66,7 @@ def made_targets(folder: Path) -> dict[str, Target]:
     targets = pack_targets(folder / "pack")
     mutations: dict[str, tuple[list[bytes], list[Any], Callable[[bytes, Path], object]]] = {
         "tokenizer": ([whole["tokenizer.json"]], [damage_bytes, odd_json, odd_json], _tokenizer),
+        "pieces": (piece_tokenizers(), [damage_bytes, odd_json, odd_json], _pieces),
         "merges": (_merges(), [damage_bytes], _merges_file),
         "safetensors": (
             [whole["model.safetensors"]],
@@ -129,6 +132,12 @@ def _use(tokenizer: Tokenizer) -> None:
 
 def _tokenizer(data: bytes, folder: Path) -> None:
     _use(Tokenizer.from_json(data, context_length=CONTEXT))
+
+
+def _pieces(data: bytes, folder: Path) -> None:
+    tokenizer = read_pieces(data, {"pad_token": "<pad>"}, context_length=CONTEXT, clean="lower")
+    tokenizer(["a cat", TEXTS[1]])
+    tokenizer.spell(tokenizer.end_id)
 
 
 def _merges() -> list[bytes]:

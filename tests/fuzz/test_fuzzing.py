@@ -24,7 +24,7 @@ from fuzz_targets import made_targets
 
 CORPUS = Path(__file__).parent / "corpus"
 NAMES = (
-    "tokenizer", "merges", "safetensors", "torchscript", "state dict", "old state dict",
+    "tokenizer", "pieces", "merges", "safetensors", "torchscript", "state dict", "old state dict",
     "own config", "foreign configs", "added models", "options", "calibration", "run store",
     "edited run store", "pack", "samples of a pack", "shard of a pack",
 )  # fmt: skip

@@ -689,6 +689,66 @@ def tokenizer_of_empty_lists(folder, canary):
     return with_tokenizer(folder, b'{"model": [' + b"[]," * 5_000_000 + b"[]]}")
 
 
+def pieces_with(normalizer=None, vocab=(("</s>", 0.0), ("a", -1.0))):
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [list(piece) for piece in vocab]}
+    ends = {"type": "RobertaProcessing", "cls": ["</s>", 0], "sep": ["</s>", 0]}
+    tree = {"model": model, "normalizer": normalizer, "post_processor": ends}
+    return json.dumps(tree | {"padding": {"pad_id": 0}}).encode()
+
+
+@hostile
+def pattern_of_exponential_time(folder, canary):
+    replaced = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}
+    return with_tokenizer(folder, pieces_with(replaced))
+
+
+@hostile
+def replacement_that_fills_the_memory(folder, canary):
+    replaced = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10_000_000}
+    return with_tokenizer(folder, pieces_with(replaced))
+
+
+@hostile
+def damaged_character_map(folder, canary):
+    broken = {"type": "Precompiled", "precompiled_charsmap": "/////wAAAAD/////"}
+    return with_tokenizer(folder, pieces_with(broken))
+
+
+@hostile
+def scores_that_are_not_numbers(folder, canary):
+    return with_tokenizer(folder, pieces_with(vocab=(("</s>", 0.0), ("a", True), ("b", 1e300))))
+
+
+def with_foreign_tower(folder, **settings):
+    name = whole_folder(folder)
+    path = folder / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    config["model_cfg"]["vision_cfg"] = {"image_size": 32, **settings}
+    write_json(path, config)
+    return name
+
+
+@hostile
+def tower_from_the_network(folder, canary):
+    return with_foreign_tower(folder, timm_model_name="hf-hub:org/repo", timm_pool="avg")
+
+
+@hostile
+def foreign_tower_of_a_billion_layers(folder, canary):
+    return with_foreign_tower(folder, layers=10**9, width=64, no_ln_pre=True)
+
+
+@hostile
+def own_config_with_a_tower_from_the_network(folder, canary):
+    config = tiny_config().model_dump(mode="json")
+    settings = {"timm_model_name": "hf-hub:org/repo", "timm_model_pretrained": True}
+    config["vision"] = {"kind": "open_clip", "image_size": 32, "settings": settings}
+    document = {"format": 1, "model": config, "preprocess": {"size": 32}}
+    write_json(folder / "dtpt_config.json", document)
+    save_file(tiny_weights(), folder / "model.safetensors")
+    return f"local-dir:{folder}"
+
+
 @hostile
 def tokenizer_of_very_many_tokens(folder, canary):
     words = {f"t{i:x}": 10_000 + i for i in range(490_000)}

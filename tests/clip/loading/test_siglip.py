@@ -198,6 +198,41 @@ def test_no_text_spells_a_special_token(tmp_path, text):
         ours.tokenizer.encode(text)
 
 
+# ---- MetaCLIP 2: a causal text tower with XLM-V's kind of vocabulary
+
+
+def test_metaclip_2_equals_transformers(tmp_path, pixels):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = unigram(start=True)
+    tower = {"hidden_size": 48, "intermediate_size": 100, "num_hidden_layers": 2}
+    tower |= {"num_attention_heads": 4, "projection_dim": 32}
+    words = {"vocab_size": tokenizer.get_vocab_size(), "eos_token_id": 2, "bos_token_id": 0}
+    config = transformers.MetaClip2Config(
+        text_config={**tower, **words, "max_position_embeddings": 40},
+        vision_config={**tower, "image_size": 32, "patch_size": 8},
+        projection_dim=32,
+    )
+    torch.manual_seed(0)
+    theirs = transformers.MetaClip2Model(config).eval().requires_grad_(False)
+    shake(theirs)
+    theirs.save_pretrained(tmp_path)
+    write_json(tmp_path / "preprocessor_config.json", PREPROCESSOR)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    settings = {"tokenizer_class": "XLMRobertaTokenizer", "pad_token": "<pad>"}
+    write_json(tmp_path / "tokenizer_config.json", settings)
+    ours = load_model(f"local-dir:{tmp_path}")
+    texts = [text for text in strings(200) if len(tokenizer.encode(text).ids) <= 40]
+    assert ours.tokenize(texts) == [tokenizer.encode(text).ids for text in texts]
+    ids = torch.tensor([row + [1] * (40 - len(row)) for row in ours.tokenize(texts[:6])])
+    text = theirs.get_text_features(ids)
+    image = theirs.get_image_features(pixels)
+    text, image = (F.normalize(getattr(x, "pooler_output", x), dim=-1) for x in (text, image))
+    torch.testing.assert_close(ours.encode_text(texts[:6]), text, rtol=0, atol=LIMIT)
+    torch.testing.assert_close(ours.encode_image(pixels), image, rtol=0, atol=LIMIT)
+    assert (ours.tokenizer.start_id, ours.tokenizer.end_id) == (0, 2)
+    check_engine(ours.double(), 1)
+
+
 # ---- prompts and tuning
 
 
@@ -224,10 +259,15 @@ def test_prompts_are_the_tokens_of_the_texts(tmp_path, make, template):
 @pytest.mark.parametrize("steps", [1, 2])
 def test_engine_equals_algorithm_1(saved, monkeypatch, steps):
     monkeypatch.setattr("dtpt.tuning.encoder.CHUNK_TOKENS", 128)  # two classes in a chunk
-    model = load_model(f"local-dir:{saved[2]}").double()
+    check_engine(load_model(f"local-dir:{saved[2]}").double(), steps)
+
+
+def check_engine(model, steps):
     prompts = PromptSet.build(model, NAMES, template="a photo of a {}.")
     generator = torch.Generator().manual_seed(1)
-    views = F.normalize(torch.randn(16, 48, generator=generator, dtype=torch.float64), dim=-1)
+    views = F.normalize(
+        torch.randn(16, model.config.embed_dim, generator=generator, dtype=torch.float64), dim=-1
+    )
     tuner = Tuner(model, prompts, settings=TuningSettings(steps=steps), budget_bytes=300_000)
     methods = [resolve_method(name) for name in ("zero-shot", "tpt", "c-tpt", "d-tpt")]
     for outcome in tuner.predict(views, methods):

@@ -215,8 +215,8 @@ def _check_size(expected: Mapping[str, Tensor], allowed: float, *, origin: str) 
     if not declared <= allowed:
         raise CheckpointError(
             f"{origin} declares {declared:,.1f} GiB of weights in float32, more than the "
-            f"{allowed:,.1f} GiB allowed. Pass `max_model_size={math.ceil(declared)}` if you trust "
-            "it and have the memory."
+            f"{allowed:,.1f} GiB allowed. Pass `max_model_size={math.ceil(declared)}` "
+            f"(--max-model-size {math.ceil(declared)}) if you trust it and have the memory."
         )
 
 

@@ -279,7 +279,8 @@ def _status(name: str, path: Path, *, trust: bool) -> Status:
         return "trusted"
     raise CheckpointError(
         f"{path} has the shapes of {name}, but only OpenAI's own .pt file can be verified by its "
-        "hash. Pass `trust=True` if the weights are the published ones, or choose another name."
+        "hash. Pass `trust=True` (--trust) if the weights are the published ones, or choose "
+        "another name."
     )
 
 

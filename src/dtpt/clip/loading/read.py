@@ -272,7 +272,8 @@ def read_file(path: Path, activation: Activation | None = None) -> Checkpoint:
     if used is None:
         raise CheckpointError(
             f"{origin} does not state its activation, and weights do not show it. Pass "
-            "`activation='quick_gelu'` (OpenAI's models) or `activation='gelu'` (most others), "
+            "`activation='quick_gelu'` (OpenAI's models; --activation quick_gelu) or "
+            "`activation='gelu'` (most others; --activation gelu), "
             "store it as the safetensors metadata 'activation', or put a config beside it as "
             f"{path.with_suffix('.json').name}."
         )
