@@ -11,7 +11,7 @@ from benchmarks.measuring import table_text
 from dtpt.errors import DtptError
 
 ABOUT_TOWERS = ("tuning", "end-to-end", "views", "chunks", "sizing")
-ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "packs", "waiting")
+ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "packs", "streams", "waiting")
 ABOUT_STATISTICS = ("guarantees", "intervals")
 
 app = App(

@@ -233,3 +233,18 @@ def test_packs_print_time_and_memory_of_each_size(printed, monkeypatch):
     assert [(row["images"], row["classes"]) for row in result["rows"]] == [(8, 4), (4, 4), (8, 2)]
     assert {row["memory_mb"] for row in result["rows"]} == {300.0}
     assert len(result["methods"].split(",")) == 8
+
+
+def test_streams_print_time_and_state_of_each_method(printed, monkeypatch):
+    found = []
+
+    def evaluate(words):
+        found.append(words[words.index("--method") + 1])
+        return 2.0, 300.0
+
+    monkeypatch.setattr("benchmarks.streams.evaluate", evaluate)
+    sizes = ("--images", 8, "--classes", 4, "--dimensions", 16, "--methods", "tda,dmn-weak")
+    result = json.loads(printed("streams", *sizes, "--json"))
+    assert found == ["zero-shot", "tda", "dmn-weak"]
+    zero_shot, tda, dmn = (row["largest_state_mb"] for row in result["rows"])
+    assert zero_shot == 0 < tda < dmn

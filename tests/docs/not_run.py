@@ -24,6 +24,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/quickstart.md", "git clone"): NETWORK,
     ("docs/reproduce.md", "dtpt datasets check"): WEIGHTS,
     ("docs/serve.md", "*"): SERVER,
+    ("docs/streams.md", "dtpt analyze streams"): HOURS,
     ("docs/studies.md", "*"): HOURS,
     ("training/README.md", "*"): HOURS,
 }

@@ -156,6 +156,7 @@ class Part:
     methods: tuple[str, ...]
     views: int
     rho: float
+    order: str = "shuffled"
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class Design(Generic[Options]):
     variants: Callable[[Options, Pooled], dict[str, Variant]]
     heads: Mapping[str, str]  # facts that are shown, with their headings; the first names the rows
     legend: str
+    facts: "Callable[[Options, Mapping[str, Run]], dict[str, list[Facts]]] | None" = None
 
     def run(
         self,
@@ -185,6 +187,7 @@ class Design(Generic[Options]):
         with ExitStack() as stack:
             for part in self.parts(options):
                 differing = {"method": part.methods, "views": part.views, "rho": part.rho}
+                differing["order"] = part.order
                 chosen = EvalOptions(
                     **{**shared, **differing, "output": options.output / part.name}
                 )
@@ -192,13 +195,14 @@ class Design(Generic[Options]):
                 runs[part.name] = stack.enter_context(run)
             notes = [n for run in runs.values() for texts in run.notes().values() for n in texts]
             pooled = pool_by_family(runs)
+            facts = {} if self.facts is None else self.facts(options, runs)
         spec = next(iter(runs.values())).spec
         nouns = {entry.family: entry.cluster_noun for entry in spec.datasets}
         families = [
             measure(family_title(family), self.variants(options, of_family), noun=nouns[family])
             for family, of_family in pooled.items()
         ]
-        return Study(self.name, origin_of(spec, notes), tuple(families))
+        return Study(self.name, origin_of(spec, notes), tuple(families), facts)
 
     def tables(self, study: Study) -> Iterator[Table | str]:
         """Yield the tables of the study."""

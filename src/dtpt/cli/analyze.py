@@ -1,4 +1,4 @@
-"""`dtpt analyze`: what the paper shows beside its tables, and four studies beyond the paper.
+"""`dtpt analyze`: what the paper shows beside its tables, and five studies beyond the paper.
 
 Every command writes all its numbers, as fractions, to a JSON file under --output; the studies
 store there what they finished, so that the same command again resumes.
@@ -19,6 +19,7 @@ from dtpt.analysis.regularisers import (
     regulariser_tables,
     study_regularisers,
 )
+from dtpt.analysis.streams import STREAMS, StreamsOptions, stream_tables
 from dtpt.analysis.study import StudyOptions, make_folder, save_json, with_shift
 from dtpt.analysis.tables import dataset_tables
 from dtpt.analysis.views import VIEWS, ViewsOptions
@@ -139,6 +140,22 @@ def views(
     _run(VIEWS.run, options, tables=VIEWS.tables, figure="dial_figure", as_json=as_json)
 
 
+def streams(
+    *,
+    options: Annotated[StreamsOptions, flags(StreamsOptions, hide=(*HIDDEN, "order"))],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what online methods gain over zero-shot when images come in different orders.
+
+    Every method runs in ten shuffled, ten class-sorted and ten correlated orders. Intervals are
+    over orders. The tables along the streams show when a gain begins and how confidence drifts.
+    The same command again resumes.
+    """
+    tables, figure = stream_tables, "positions_figure"
+    _run(STREAMS.run, options, tables=tables, figure=figure, as_json=as_json)
+
+
 def regularisers(
     *,
     options: Annotated[
@@ -158,7 +175,7 @@ def regularisers(
 
 def _run(
     make: Callable[[Any], Study],
-    options: BasisOptions | ControlsOptions | ViewsOptions | RegularisersOptions,
+    options: StudyOptions | BasisOptions | ControlsOptions | ViewsOptions | RegularisersOptions,
     *,
     tables: Callable[[Study], Iterator[Table | str]],
     figure: str = "",

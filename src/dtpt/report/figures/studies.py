@@ -68,6 +68,26 @@ def _draw_dial(axes: Axes, family: StudyFamily) -> None:
     axes.axhline(0, color=INK, linewidth=0.8)
 
 
+def positions_figure(study: Study) -> Figure:
+    """Draw the signed gap along the streams: a line for each method and kind of order."""
+    positions = study.facts["positions"]
+
+    def draw(axes: Axes, family: StudyFamily) -> None:
+        own = [facts for facts in positions if facts["family"] == family.family]
+        dashes = dict(zip(dict.fromkeys(f["order"] for f in own), ("-", "--", ":"), strict=False))
+        looks = looks_for((facts["method"], None) for facts in own)
+        for facts in own:
+            look, dash = looks[facts["method"], None], dashes.get(facts["order"], "-.")
+            x = [100 * (k + 1) / len(facts["gap"]) for k in range(len(facts["gap"]))]
+            y, low, high = ([100 * p[e] for p in facts["gap"]] for e in ("value", "low", "high"))
+            axes.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
+            label = f"{facts['method']}, {facts['order']}"
+            axes.plot(x, y, color=look.colour, linestyle=dash, label=label)
+        axes.axhline(0, color=INK, linewidth=0.8)
+
+    return _panels(study, draw, labels=("position in the stream (%)", GAP))
+
+
 def controls_figure(study: Study) -> Figure:
     """Draw accuracy over signed gap: smaller steps, regularisers, and random directions."""
     return _panels(study, _draw_controls, labels=(GAP, "accuracy (%)"))
