@@ -26,7 +26,8 @@ def streams(
     methods: str = ",".join(SINGLE),
 ) -> Row:
     """Write a pack of original views and run each method over it."""
-    facts, rows = measuring.machine(), []
+    facts = measuring.machine()
+    rows: list[Row] = []
     text = torch.eye(classes, dimensions)
     with tempfile.TemporaryDirectory(prefix="dtpt-bench-") as name:
         pack = draw(Path(name), images=images, views=1, classes=classes, dimensions=dimensions)
