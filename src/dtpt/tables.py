@@ -264,10 +264,11 @@ def latex(table: Table) -> str:
     columns = "".join("l" if column.is_text else "r" for column in table.columns)
     head = [table.heading, *(column.title for column in table.columns)]
     lines = [
-        "% needs \\usepackage{booktabs}",
+        "% needs \\usepackage{booktabs,adjustbox}",
         "\\begin{table}[t]",
         "\\centering",
         "\\small",
+        "\\begin{adjustbox}{max width=\\linewidth,max totalheight=.8\\textheight}",
         f"\\begin{{tabular}}{{l{columns}}}",
         "\\toprule",
         _latex_line(map(escape_latex, head)),
@@ -280,7 +281,7 @@ def latex(table: Table) -> str:
     lines += ["\\midrule"] if table.foot else []
     lines += [_latex_line(map(escape_latex, line)) for line in table.foot]
     words = escape_latex(" ".join((f"{table.title}.", table.caption, *table.notes)))
-    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{words}}}"]
+    lines += ["\\bottomrule", "\\end{tabular}", "\\end{adjustbox}", f"\\caption{{{words}}}"]
     return "\n".join([*lines, f"\\label{{tab:{table.key}}}", "\\end{table}"]) + "\n"
 
 

@@ -1,11 +1,16 @@
 """A loopback server for archives: the hub's redirect with size and hash, ranges, and faults."""
 
 import hashlib
+import io
+import json
 import re
 import threading
+import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
+
+from dtpt.data.catalog import catalog_entry
 
 
 class Archives(ThreadingHTTPServer):
@@ -75,6 +80,26 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             self.wfile.write(data)
+
+
+def zipped(files) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def small_dtd(image: bytes) -> bytes:
+    """DTD as the hub has it, with the number of images that it has, all of them alike."""
+    entry = catalog_entry("dtd")
+    labels = [index % len(entry.classes) for index in range(entry.images)]
+    rows = [[f"{entry.classes[k]}/{n}.jpg", k, entry.classes[k]] for n, k in enumerate(labels)]
+    split = json.dumps({"train": [], "val": [], "test": rows}).encode()
+    others = {f"dtd/{entry.split}": split, "__MACOSX/dtd/._a.jpg": b""}
+    return zipped(
+        {**{f"dtd/images/{rows[n][0]}": image + b"%d" % n for n in range(len(rows))}, **others}
+    )
 
 
 @contextmanager

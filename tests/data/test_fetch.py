@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from archive_server import serving
+from archive_server import serving, small_dtd, zipped
 
 from dtpt.cli.main import call
 from dtpt.data import download as downloading
@@ -19,7 +19,7 @@ from dtpt.data.fetch import WORK, origins, plan_fetch
 from dtpt.data.unpack import DamagedArchive, unpack
 from dtpt.errors import DatasetError
 
-SPLIT = "split_zhou_DescribableTextures.json"
+SPLIT = catalog_entry("dtd").split
 
 
 @pytest.fixture(autouse=True)
@@ -30,22 +30,7 @@ def quick(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def dtd_zip() -> bytes:
-    """DTD as the hub has it, with the number of images that it has, all of them tiny."""
-    entry, image = catalog_entry("dtd"), b"\xff\xd8" + b"x" * 50
-    labels = [index % len(entry.classes) for index in range(entry.images)]
-    rows = [[f"{entry.classes[k]}/{n}.jpg", k, entry.classes[k]] for n, k in enumerate(labels)]
-    return zipped({f"dtd/images/{path}": image for path, _, _ in rows} | {
-        f"dtd/{SPLIT}": json.dumps({"train": [], "val": [], "test": rows}).encode(),
-        "__MACOSX/dtd/._a.jpg": b"",
-    })  # fmt: skip
-
-
-def zipped(files) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return buffer.getvalue()
+    return small_dtd(b"\xff\xd8" + b"x" * 50)
 
 
 def tarred(files, *, mode="w:gz") -> bytes:

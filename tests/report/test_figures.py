@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from handmade import dataset, write_run
+from PIL import Image
 
 from dtpt.analysis import Analysis, DatasetAnalysis, save_analysis
 from dtpt.analysis.features import (
@@ -27,7 +28,7 @@ from dtpt.metrics import reliability_bins, risk_coverage_curve
 from dtpt.report import load_runs, write_report
 from dtpt.report.derived import with_derived_rows
 from dtpt.report.facts import Number, Resampling, compare_conditions
-from dtpt.report.figures import inline_svg, svg_text
+from dtpt.report.figures import inline_svg, svg_size, svg_text
 from dtpt.report.figures.geometry import (
     analysis_figures,
     dimension_profile,
@@ -317,3 +318,16 @@ def test_the_page_shows_an_analysis_file(tmp_path) -> None:
     text = made.page.read_text("utf-8")
     assert 'id="analysis"' in text
     assert (tmp_path / "out" / "figures" / "analysis-dispersion.svg").exists()
+
+
+def test_figures_are_also_pdf_with_fonts_and_png_for_print(five_method_run, tmp_path) -> None:
+    few = Resampling(resamples=20)
+    written = write_report([five_method_run], tmp_path, resampling=few, figures=("pdf", "png"))
+    figures = written.report.all_figures
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".pdf", ".png"}
+    pdf = (tmp_path / "figures" / f"{figures[0].key}.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF-")
+    assert b"/FontFile2" in pdf
+    assert pdf == figures[0].content("pdf")
+    with Image.open(tmp_path / "figures" / f"{figures[0].key}.png") as image:
+        assert image.width == pytest.approx(300 * svg_size(figures[0].svg)[0], abs=2)

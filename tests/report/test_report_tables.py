@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -264,3 +265,22 @@ def test_a_metric_of_the_metric_table_is_in_every_table_and_file(tmp_path: Path)
         "fine-grained",
         "fine-grained-sure",
     }
+
+
+def test_tables_of_a_report_compile_on_one_page_each(five_methods, tmp_path) -> None:
+    facts = mean_facts(five_methods.conditions[0], "fine-grained", resampling=Resampling())
+    tables = [mean_table(facts, key="mean"), set_table(facts, "ece", key="ece")]
+    text = "\n".join(map(latex, tables))
+    assert text.isascii() or all(ord(c) < 0x180 for c in text)  # what inputenc knows
+    assert text.count(r"\begin{adjustbox}") == text.count(r"\end{adjustbox}") == len(tables)
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed: the tables were not compiled")
+    document = (
+        r"\documentclass{article}\usepackage{booktabs,adjustbox,textcomp}"
+        rf"\begin{{document}}{text}\end{{document}}"
+    )
+    (tmp_path / "t.tex").write_text(document)
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from dtpt.cli.exits import FAILED
@@ -23,7 +24,8 @@ def publish(
 
     Args:
         run: Run folder, with its shards if it has any, or a published run.
-        more: Further runs, and last a new folder, or one that was published before.
+        more: Further runs, and last where to: a new folder, one that was published before, or
+            hub:ORG/NAME, a data set of the Hugging Face hub (HF_TOKEN).
         keep: Publish all probabilities, or the five largest (a row of 1000 classes is 2 kB or 0.2).
     """
     from dtpt.report.leaderboard import publish_with_card
@@ -31,8 +33,18 @@ def publish(
     *runs, target = run, *more
     if not runs:
         raise OptionError("Name the folder to publish to: dtpt publish RUN... FOLDER.")
-    written = publish_with_card(runs, Path(target), keep_all=keep == "all")
-    emit(written, *map(printable, written), as_json=as_json)
+    repo = target.removeprefix("hub:")
+    if repo == target:
+        written = publish_with_card(runs, Path(target), keep_all=keep == "all")
+        emit(written, *map(printable, written), as_json=as_json)
+        return
+    from dtpt.clip.loading.hub import push_results
+
+    with TemporaryDirectory(prefix="dtpt-") as scratch:
+        folder = Path(scratch) / "published"
+        publish_with_card(runs, folder, keep_all=keep == "all")
+        address = push_results(folder, repo)
+    emit({"address": address}, address, as_json=as_json)
 
 
 def verify(folder: Path, /, *, data_root: DataRoot = None, as_json: AsJson = False) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dtpt.report.words import Paragraph
 
 Average = Literal["datasets", "images"]
+FigureKind = Literal["svg", "pdf", "png"]
 
 
 def report(
@@ -29,11 +30,12 @@ def report(
     level: Fraction = 0.95,
     seed: Seed = 0,
     data_root: Path | None = None,
+    figures: list[FigureKind] | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Make tables, figures and one self-contained page from runs.
 
-    Writes index.html, card.md, tables.{md,tex,csv} and figures/*.svg, and prints the tables in the
+    Writes index.html, card.md, tables.{md,tex,csv} and figures, and prints the tables in the
     paper's units; beside the paper's numbers where model and data set are the paper's.
 
     Args:
@@ -45,6 +47,7 @@ def report(
         level: Probability that all intervals of differences hold.
         seed: Of the drawing.
         data_root: Where the images of the mistakes are looked for (or DTPT_DATA).
+        figures: svg, pdf (with fonts, for LaTeX), png (300 dots per inch); may be repeated.
     """
     from dtpt.report import write_report
     from dtpt.report.facts import Resampling
@@ -56,6 +59,7 @@ def report(
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
         intervals=intervals,
         data_root=data_root,
+        figures=figures or ("svg",),
     )
     if as_json:
         print_json(written.document())

@@ -23,7 +23,7 @@ from dtpt.report.facts import (
     compare_conditions,
     mean_facts,
 )
-from dtpt.report.figures import CaptionedFigure
+from dtpt.report.figures import CaptionedFigure, FigureKind
 from dtpt.report.figures.geometry import analysis_figures
 from dtpt.report.figures.reliability import dataset_figures, family_figures, lead_reliability
 from dtpt.report.lead import Lead, lead_of
@@ -185,6 +185,7 @@ def write_report(
     note: str = "",
     record: Record | None = None,
     example: tuple[str, str] | None = None,
+    figures: Sequence[FigureKind] = ("svg",),
 ) -> WrittenReport:
     """Make the report of some runs: page, card, tables and figures in one folder.
 
@@ -201,6 +202,7 @@ def write_report(
         note: about the verdict.
         record: a run of all images of which this is a sample; the first screen shows it.
         example: data set and sample of which every method's answer is shown, beneath `extra`.
+        figures: kinds of files of the figures.
 
     Raises:
         ReportError: runs that cannot be combined, nothing to report, or an unwritable file.
@@ -229,7 +231,8 @@ def write_report(
         if example
         else None,
     )
-    paths = tuple(_save(folder / name, text) for name, text in _files(report).items())
+    contents = {**_files(report), **_figure_files(report, figures)}
+    paths = tuple(_save(folder / name, data) for name, data in contents.items())
     return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
 
 
@@ -245,23 +248,31 @@ def report_command(
     return shlex.join(parts)
 
 
-def _files(report: Report) -> dict[str, str]:
+def _files(report: Report) -> dict[str, bytes]:
     from dtpt.report.page import render_page, run_card
 
-    return {
+    texts = {
         "index.html": render_page(report),
         "card.md": run_card(report),
         "tables.md": "\n".join(map(markdown, report.tables)),
         "tables.tex": "\n".join(map(latex, report.tables)),
         "tables.csv": csv_text(report.tables),
-        **{f"figures/{figure.key}.svg": figure.svg for figure in report.all_figures},
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _figure_files(report: Report, kinds: Sequence[FigureKind]) -> dict[str, bytes]:
+    return {
+        f"figures/{figure.key}.{kind}": figure.content(kind)
+        for figure in report.all_figures
+        for kind in kinds
     }
 
 
-def _save(path: Path, text: str) -> Path:
+def _save(path: Path, data: bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_atomically(path, data)
     except OSError as error:
         raise ReportError(f"Cannot write {path}: {os_error(error)}.") from error
     return path

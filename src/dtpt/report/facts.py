@@ -222,7 +222,12 @@ def _joint(methods: Methods) -> PooledPredictions:
 
 
 def _is_comparable(methods: Methods) -> bool:
-    return len(methods) > 1 and min(_joint(methods).clusters) > 1
+    return len(methods) > 1 and can_draw(methods)
+
+
+def can_draw(methods: Methods) -> bool:
+    """Return whether there are intervals: every data set has more than one cluster."""
+    return min(_joint(methods).clusters) > 1
 
 
 def compare_methods(

@@ -16,7 +16,14 @@ from dtpt.methods import method_cost, resolve_method
 from dtpt.metrics import METRICS, Metric
 from dtpt.report.clip_record import ClipMethod, ClipRecord, load_clip_record
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import FamilyFacts, Number, Resampling, compare_methods, family_methods
+from dtpt.report.facts import (
+    FamilyFacts,
+    Number,
+    Resampling,
+    can_draw,
+    compare_methods,
+    family_methods,
+)
 from dtpt.report.load import Source, Variant, load_runs, set_title
 from dtpt.report.page import markdown_card, render_leaderboard
 from dtpt.report.record import load_record
@@ -164,7 +171,7 @@ def _publication(folder: Path, *, data_root: Path | None) -> Publication:
         families = [
             compare_methods(methods, family, resampling=Resampling())
             for family in condition.families
-            if (methods := family_methods(condition, family))
+            if (methods := family_methods(condition, family)) and can_draw(methods)
         ]
         return _published(name, results_of(source.run), families, verification=verification)
 

@@ -205,7 +205,9 @@ def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
     lines = "".join(f"\n  {line}" for line in describe_difference(stored, spec))
     return (
         f"{path} holds a run with another configuration (stored → requested):{lines}\n"
-        "Use another --output, or --fresh to archive the old run and start a new one."
+        "Use another --output, or --fresh to archive the old run and start a new one. Methods, "
+        "seeds and data sets of several runs are combined by naming all of them in `dtpt "
+        "compare`, `dtpt report` and `dtpt publish`."
     )
 
 

@@ -224,8 +224,27 @@ def push_to_hub(
         return _upload(folder, repo_id, card=card, private=private, message=message, token=token)
 
 
+def push_results(folder: Path, repo_id: str, *, token: str | None = None) -> str:
+    """Upload the files of a folder as a data set in one commit, and return its address.
+
+    Raises:
+        CheckpointError: The upload fails.
+    """
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    message = "Publish with dtpt"
+    return _upload(folder, repo_id, message=message, token=token, names=names, kind="dataset")
+
+
 def _upload(
-    folder: Path, repo_id: str, *, card: str, private: bool, message: str, token: str | None
+    folder: Path,
+    repo_id: str,
+    *,
+    message: str,
+    token: str | None,
+    card: str = "",
+    private: bool = False,
+    names: Sequence[str] = FILES,
+    kind: str = "model",
 ) -> str:
     reason = why_unreachable()
     if reason is not None:
@@ -233,14 +252,14 @@ def _upload(
     from huggingface_hub import CommitOperationAdd, HfApi
 
     api = HfApi(token=token, library_name="dtpt")
-    present = [name for name in FILES if (folder / name).is_file()]
+    present = [name for name in names if (folder / name).is_file()]
     try:
         with _quiet():
-            address = api.create_repo(repo_id, private=private, exist_ok=True)
+            address = api.create_repo(repo_id, private=private, exist_ok=True, repo_type=kind)
             changes = [CommitOperationAdd(name, folder / name) for name in present]
-            if CARD not in present and not api.file_exists(repo_id, CARD):
+            if card and CARD not in present and not api.file_exists(repo_id, CARD):
                 changes.append(CommitOperationAdd(CARD, card.encode()))
-            api.create_commit(repo_id, changes, commit_message=message)
+            api.create_commit(repo_id, changes, commit_message=message, repo_type=kind)
     except Exception as error:  # the library's errors differ between its HTTP back ends
         raise CheckpointError(f"{repo_id} cannot be uploaded ({_first_line(error)}).") from error
     return str(address)

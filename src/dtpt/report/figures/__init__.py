@@ -9,7 +9,8 @@ import html
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -19,6 +20,9 @@ from dtpt.report.words import caption
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+
+DPI = 300  # of PNG
+FigureKind = Literal["svg", "pdf", "png"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,13 @@ class CaptionedFigure:
     svg: str
     panels: tuple[str, ...] = ()  # the same in parts, which a page sets as there is room
     topic: str = ""  # heading under which the page folds it; empty for a figure that is shown
+    drawn: Figure | None = field(default=None, repr=False, compare=False)
+
+    def content(self, kind: FigureKind) -> bytes:
+        """Return the figure as a file of a kind; PDF with its fonts, PNG for print."""
+        if kind == "svg" or self.drawn is None:
+            return self.svg.encode()
+        return _saved(self.drawn, kind)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -52,15 +63,22 @@ def captioned(
     """
     title, text = (caption(kind, name, **facts) for name in ("title", "caption"))
     parts = tuple(svg_text(panel) for panel in panels)
-    return CaptionedFigure(key, title, text, f"{'; '.join(words)}.", svg_text(figure), parts, topic)
+    described = f"{'; '.join(words)}."
+    return CaptionedFigure(key, title, text, described, svg_text(figure), parts, topic, figure)
 
 
 def svg_text(figure: Figure) -> str:
     """Return a figure as a standalone SVG document on white: text stays text, no date."""
+    return _saved(figure, "svg").decode()
+
+
+def _saved(figure: Figure, kind: FigureKind) -> bytes:
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    dpi: float | Literal["figure"] = DPI if kind == "png" else "figure"
     stream = io.BytesIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dtpt"}):
-        figure.savefig(stream, format="svg", metadata={"Date": None}, facecolor=PAPER)
-    return stream.getvalue().decode()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "dtpt", "pdf.fonttype": 42}):
+        figure.savefig(stream, format=kind, metadata=dates[kind], facecolor=PAPER, dpi=dpi)
+    return stream.getvalue()
 
 
 def svg_size(text: str) -> tuple[float, float]:
