@@ -212,10 +212,9 @@ def write_report(
     with load_runs(runs) as stored:
         loaded = with_derived_rows(stored, fitted)
         parts, prompt_tables = _parts(loaded, chosen, intervals=intervals, data_root=data_root)
-    options = {"analysis": found and "ANALYSIS-FILE", "intervals": intervals}
-    again = report_command(
-        loaded, folder, resampling=chosen, options={**options, "data_root": data_root}
-    )
+    named = {"analysis": found and "ANALYSIS-FILE", "data_root": data_root}
+    options = {**named, "intervals": intervals}
+    again = report_command(loaded, folder, resampling=chosen, options=options)
     report = Report(
         title=title or _title(loaded.conditions),
         loaded=loaded,
@@ -227,12 +226,10 @@ def write_report(
         commands=(*dict.fromkeys(source.command for source in loaded.sources), again),
         note=note,
         record=record,
-        example=example_table(loaded.conditions[0], example[0], sample=example[1])
-        if example
-        else None,
+        example=example and example_table(loaded.conditions[0], example[0], sample=example[1]),
     )
-    contents = {**_files(report), **_figure_files(report, figures)}
-    paths = tuple(_save(folder / name, data) for name, data in contents.items())
+    contents = {**_files(report), **_figure_files(report, figures)}.items()
+    paths = tuple(_save(folder / name, data) for name, data in contents)
     return WrittenReport(folder / "index.html", folder / "card.md", paths, report)
 
 
