@@ -11,7 +11,8 @@ from benchmarks.measuring import table_text
 from dtpt.errors import DtptError
 
 ABOUT_TOWERS = ("tuning", "end-to-end", "views", "chunks", "sizing")
-ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "packs", "streams", "waiting")
+ABOUT_RUNS = ("pipeline", "runs", "cluster", "serve", "rows", "packs", "streams")
+ABOUT_PREDICTIONS = ("waiting", "predict")
 ABOUT_STATISTICS = ("guarantees", "intervals")
 
 app = App(
@@ -19,7 +20,7 @@ app = App(
     help="Measure speed and memory, and how often guarantees hold. --json prints JSON.",
     result_action="return_value",
 )
-for name in (*ABOUT_TOWERS, *ABOUT_RUNS, *ABOUT_STATISTICS):
+for name in (*ABOUT_TOWERS, *ABOUT_RUNS, *ABOUT_PREDICTIONS, *ABOUT_STATISTICS):
     function = name.replace("-", "_")
     app.command(f"benchmarks.{function}:{function}", name=name)
 

@@ -51,7 +51,7 @@ def waiting(*, busy: Listed = "0,8", views: int = 16, seconds: int = 10) -> meas
     rows = []
     threads = sorted({1, usable_cores()})
     for others in measuring.whole_numbers(busy, "--busy", least=0):
-        with _busy(others):
+        with beside_busy_processes(others):
             for policy, count in product(("ACTIVE", "PASSIVE"), threads):
                 found = _predict(policy, threads=count, views=views, seconds=seconds)
                 rows.append({"busy": others, "policy": policy, "threads": count, **found})
@@ -59,7 +59,8 @@ def waiting(*, busy: Listed = "0,8", views: int = 16, seconds: int = 10) -> meas
 
 
 @contextmanager
-def _busy(count: int) -> Iterator[None]:
+def beside_busy_processes(count: int) -> Iterator[None]:
+    """Keep so many cores busy in a block."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

