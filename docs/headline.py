@@ -16,32 +16,41 @@ from dtpt.tables import markdown, text_table
 
 PAGES = tuple(Path(__file__).parent / name for name in ("../README.md", "index.md"))
 NUMBERS = (
-    ("TPT adds to accuracy (points)", "tpt", "zero-shot", "accuracy"),
-    ("TPT adds to confidence minus accuracy (points)", "tpt", "zero-shot", "signed_gap"),
-    ("averaging views instead of TPT, Brier score", "mean-views", "tpt", "brier"),
+    ("tuning adds to accuracy (points)", "tuned", "zero-shot", "accuracy"),
+    ("tuning adds to confidence minus accuracy (points)", "tuned", "zero-shot", "signed_gap"),
+    ("averaging views instead of tuning, Brier score", "mean-views", "tuned", "brier"),
 )
+Pair = tuple[str, str, str]
+
+
+def pairs(tuned: str) -> list[Pair]:
+    """Return two methods and a metric for every number."""
+    names = {"tuned": tuned}
+    return [(names.get(one, one), names.get(two, two), metric) for _, one, two, metric in NUMBERS]
 
 
 def recorded(facts: FamilyFacts) -> tuple[str, ...]:
     """Return the numbers of one family of the embedded benchmark."""
-    pairs = [
+    found = [
         facts.difference(Variant(first), Variant(second), metric=metric)
-        for _, first, second, metric in NUMBERS
+        for first, second, metric in pairs("tpt")
     ]
-    return tuple(difference_text(pair) if pair else "—" for pair in pairs)
+    return tuple(difference_text(pair) if pair else "—" for pair in found)
 
 
 def of_clip(record: ClipRecord) -> tuple[str, ...]:
-    return tuple(record.difference_text(first, second, metric=m) for _, first, second, m in NUMBERS)
+    return tuple(
+        record.difference_text(first, second, metric=m) for first, second, m in pairs("tps")
+    )
 
 
 def headline(_: str = "") -> str:
     """Return the table of the three numbers with their intervals."""
     record, clip = load_record("pocket"), load_clip_record()
     families = record.families if record else ()
-    columns = {f"`pocket`, {f.title.lower()}": recorded(f) for f in families}
+    columns = {f"`pocket`, {f.title.lower()} (TPT)": recorded(f) for f in families}
     if clip is not None:
-        columns[f"CLIP {clip.model}"] = of_clip(clip)
+        columns["CLIP ViT-B/16, ImageNet (TPS)"] = of_clip(clip)
     rows = [
         (name, *(texts[index] for texts in columns.values()))
         for index, (name, *_) in enumerate(NUMBERS)

@@ -94,14 +94,17 @@ def test_numbers_of_clip_make_a_line() -> None:
             "datasets": {"dtd": 500},
             "seeds": [0],
             "methods": [
-                {"method": "zero-shot", "against_tpt": {"gap": [-0.02, -0.03, 0.0]}, **method},
-                {"method": "d-tpt@1e5", **method},
+                {
+                    "method": "tps",
+                    "differences": {"zero-shot": {"signed_gap": [0.02, 0.0, 0.03]}},
+                    **method,
+                },
+                {"method": "d-tps@1e5", **method},
             ],
         }
     )
-    assert record.difference_text("tpt", "zero-shot", metric="signed_gap") == "+2.0 [0.0, 3.0]"
-    assert record.difference_text("mean-views", "tpt", metric="brier") == "—"
+    assert record.difference_text("tps", "zero-shot", metric="signed_gap") == "+2.0 [0.0, 3.0]"
     assert "500 images of 1 data set)" in record.text
-    assert "Zero-shot 68.4 % (gap +0.0); D-TPT (λ = 10⁵) 68.4 %" in record.text
+    assert "TPS 68.4 % (gap +0.0); D-TPS (λ = 10⁵) 68.4 %" in record.text
     found = load_clip_record()
-    assert found is None or {"zero-shot", "tpt"} <= {m.method for m in found.methods}
+    assert found is None or {"zero-shot", "tps"} <= {m.method for m in found.methods}

@@ -2,14 +2,15 @@
 
 The file is optional: without it nothing is said about CLIP. All values are fractions. An entry of
 `methods` is the mean over the data sets; `intervals` are 95 % intervals of values by themselves,
-`against_tpt` those of differences to TPT, corrected for their number.
+`differences` those of differences to another method, corrected for their number.
+`python docs/clip_tables.py record` writes it.
 
     {"command": "dtpt eval ...", "model": "ViT-B-16/openai", "fingerprint": "sha256 of the weights",
      "datasets": {"NAME": images, ...}, "seeds": [0], "note": "one sentence, may be empty",
-     "methods": [{"method": "d-tpt@1e5", "accuracy": 0.69, "gap": 0.05, "ece": 0.06,
+     "methods": [{"method": "mean-views", "accuracy": 0.69, "gap": 0.05, "ece": 0.06,
                   "floor": 0.02, "brier": 0.42, "images": 2000,
                   "intervals": {"accuracy": [0.67, 0.71]},
-                  "against_tpt": {"accuracy": [-0.004, -0.011, 0.003]}}]}
+                  "differences": {"zero-shot": {"accuracy": [-0.004, -0.011, 0.003]}}}]}
 """
 
 from importlib.resources import files
@@ -21,7 +22,7 @@ from dtpt.metrics import METRICS
 from dtpt.report.bars import brief_text
 
 PACKAGED = "clip.json"
-IN_LINE = ("zero-shot", "tpt", "d-tpt", "mean-views")
+IN_LINE = ("zero-shot", "tps", "d-tps", "mean-views")
 
 
 class _Frozen(BaseModel):
@@ -37,7 +38,8 @@ class ClipMethod(_Frozen):
     brier: float | None = None
     images: int
     intervals: dict[str, tuple[float, float]] = {}
-    against_tpt: dict[str, tuple[float, float, float]] = {}  # difference, low, high
+    # reference -> metric -> difference, low, high
+    differences: dict[str, dict[str, tuple[float, float, float]]] = {}
 
     @property
     def title(self) -> str:
@@ -68,15 +70,11 @@ class ClipRecord(_Frozen):
         return f"Real CLIP ({self.model}, {where}): {'; '.join(m.text for m in shown)}."
 
     def difference_text(self, first: str, second: str, *, metric: str) -> str:
-        """Write a difference to TPT, or TPT's to another method, as the reports do."""
-        known = {parse_label(m.method).name: m.against_tpt for m in self.methods}
-        name, sign = (first, 1) if second == "tpt" else (second, -1)
-        found = known.get(name, {}).get("gap" if metric == "signed_gap" else metric)
-        if found is None:
-            return "—"
-        ends = sorted(sign * end for end in found[1:])
+        """Write the difference of two methods in a metric as the reports do."""
+        (found,) = (m for m in self.methods if parse_label(m.method).name == first)
+        difference, *ends = found.differences[second][metric]
         texts = (brief_text(value, METRICS[metric]) for value in ends)
-        return f"{brief_text(sign * found[0], METRICS[metric], signed=True)} [{', '.join(texts)}]"
+        return f"{brief_text(difference, METRICS[metric], signed=True)} [{', '.join(texts)}]"
 
 
 def load_clip_record() -> ClipRecord | None:
