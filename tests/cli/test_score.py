@@ -151,6 +151,7 @@ def test_diagram_is_written_and_the_same_each_time(
         ("confidence,confidence\n0.5,1\n", "occurs twice"),
         ("p0,p2,label\n0.5,0.5,1\n", "p1 is missing"),
         ("p0,p1,label\n0.5,0.5,0.5\n", "line 2: column label: 0.5"),
+        ("p0,p1,label\n0.5,0.5,1e308\n", r"line 2: column label: 1e\+308"),
         ("p0,p1,label\n0.5,0.5,0\n0.5,0.5,2\n", r"line 3: labels\[1\] is 2"),
         ("p0,p1,label\n0.5,0.5,0\n0.5,0.2,1\n", r"line 3: probabilities\[1\] sums to 0.7"),
         ('confidence,correct\n"0.5,true\n', "CSV"),

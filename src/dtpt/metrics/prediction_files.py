@@ -39,6 +39,7 @@ SINGLE = ("label", "labels", "confidence", "correct", "prediction")
 MOST_BYTES = 2**31
 # Characters of one line: a thousand classes take 25,000.
 MOST_LINE = 2**24
+MAX_LABEL = 2**31  # beyond any class list; 64-bit integers do not hold every float
 
 # What damaged or hostile archives raise in NumPy and zipfile: a header may declare any size.
 _NPZ_ERRORS = (ValueError, EOFError, TypeError, RuntimeError, MemoryError, zlib.error, BadZipFile)
@@ -115,7 +116,7 @@ def _class_indices(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Turn labels that were read as floats back into integers."""
     if values.dtype.kind != "f":
         return values
-    whole = np.isfinite(values) & (np.trunc(values) == values)
+    whole = (np.abs(values) < MAX_LABEL) & (np.trunc(values) == values)
     if not whole.all():
         index = int(np.argmin(whole))
         raise SampleError(f"column label: {values[index]} is not a class index.", index)
