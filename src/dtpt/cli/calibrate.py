@@ -171,9 +171,10 @@ def _lines(made: "Calibration", output: Path | None) -> Iterator[str]:
 
 def _effect(made: "Calibration", *, images: int) -> str:
     from dtpt.metrics import METRICS
+    from dtpt.tables import number_text
 
     before, after = (
-        {key: METRICS[key].text(pair[k]) for key, pair in made.before_and_after.items()}
+        {key: number_text(pair[k], METRICS[key]) for key, pair in made.before_and_after.items()}
         for k in (0, 1)
     )
     return (

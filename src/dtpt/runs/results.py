@@ -28,7 +28,7 @@ from dtpt.runs.schema import SAMPLE_COLUMNS, damaged
 from dtpt.runs.schema import Column as StoreColumn
 from dtpt.runs.spec import Cell, DatasetSpec, Repeat, RunSpec
 from dtpt.tables import Cell as TableCell
-from dtpt.tables import Column, Row, Table, metric_column
+from dtpt.tables import Column, Row, Table, metric_column, number_text
 
 FORMATS = ("results", "jsonl", "parquet", "clip-benchmark")
 SCORED = {"results", "clip-benchmark"}
@@ -131,7 +131,7 @@ def result_table(run: Run, results: Sequence[MethodResult]) -> Table:
         if result.mean:
             std = result.std or {}
             spreads = [f"±{m.text(std[m.key])}" if m.key in std else "" for m in metrics]
-            texts = [metric.text(result.mean[metric.key]) for metric in metrics]
+            texts = [number_text(result.mean[metric.key], metric) for metric in metrics]
             cells = [TableCell(t, spread=spread) for t, spread in zip(texts, spreads, strict=True)]
         cells.append(TableCell("—" if result.views is None else f"{result.views:.3g}"))
         cells.append(TableCell(_count(result, run.spec.dataset(result.dataset).whole)))
