@@ -83,6 +83,7 @@ def drive(*, is_lost):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     try:
         with connected("ray=local"):
             ray.cloudpickle.register_pickle_by_value(sys.modules["fake_cluster"])
