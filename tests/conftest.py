@@ -27,6 +27,16 @@ def torchvision():
     return pytest.importorskip("torchvision")
 
 
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """Give torch's threads back: commands choose them for a process of their own."""
+    yield
+    if torch := sys.modules.get("torch"):
+        threads = int(os.environ["OMP_NUM_THREADS"])
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def open_clip(torchvision):
     """Open_clip as an oracle; tests skip when it is missing."""

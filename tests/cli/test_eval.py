@@ -158,7 +158,7 @@ def test_evaluation_prints_the_paper_units_and_writes_fractions(
     accuracy = entry["tpt"]["mean"]["accuracy"]
     assert 0 <= accuracy <= 1
     assert f"{accuracy * 100:.2f}" in output
-    assert "AURC" in output
+    assert "Brier" in output
     assert "12/12 images" in errors
     assert len((next(tmp_path.glob("samples_*.jsonl"))).read_text().splitlines()) == 48
     with pytest.raises(RunError, match="zero-shot, tpt → d-tpt@1e5"):

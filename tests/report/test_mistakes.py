@@ -59,7 +59,7 @@ def test_the_most_confident_mistakes_come_first(five_methods) -> None:
     assert len(found) == 12
     wrong = [
         cell.column("confidence")[~cell.column("correct")]
-        for (_, variant, seed), cell in condition.cells.items()
+        for (_, variant, (seed, _)), cell in condition.cells.items()
         if variant.method == "d-tpt" and seed == 0
     ]
     assert confidences[0] == np.concatenate(wrong).max()

@@ -141,7 +141,7 @@ def test_the_first_drawing_is_classified_as_the_classifier_does(page, live, pock
     )
     for method in ("zero-shot", "tpt", "d-tpt"):
         expected = dtpt.Classifier(pocket, classes, method=method, views=16).predict(image)
-        label, confidence = shown(page, "d-tpt@1e5" if method == "d-tpt" else method)
+        label, confidence = shown(page, "d-tpt@100000" if method == "d-tpt" else method)
         assert label == expected.label
         assert confidence == pytest.approx(expected.confidence, abs=0.0006)
 

@@ -22,7 +22,7 @@ from dtpt.metrics import METRICS
 from dtpt.report.bars import brief_text
 
 PACKAGED = "clip.json"
-IN_LINE = ("zero-shot", "tps", "d-tps", "mean-views")
+IN_LINE = ("zero-shot", "tps", "mean-views")
 
 
 class _Frozen(BaseModel):
@@ -64,9 +64,8 @@ class ClipRecord(_Frozen):
     @property
     def text(self) -> str:
         """One line: accuracy and gap of the methods that decide the question."""
-        shown = [m for m in self.methods if parse_label(m.method).base in IN_LINE]
-        images, sets = sum(self.datasets.values()), len(self.datasets)
-        where = f"{images:,} images of {sets} data set{'s' * (sets != 1)}"
+        shown = [m for m in self.methods if m.method in IN_LINE]
+        where = ", ".join(f"{count:,} images of {name}" for name, count in self.datasets.items())
         return f"Real CLIP ({self.model}, {where}): {'; '.join(m.text for m in shown)}."
 
     def difference_text(self, first: str, second: str, *, metric: str) -> str:
