@@ -5,6 +5,7 @@ A block is named by its page and some of its words; `*` means all blocks of a pa
 
 NETWORK = "downloads something"
 WEIGHTS = "needs the weights of a real CLIP, which are downloaded"
+GIVEN = "needs a CLIP's weights and ImageNet's images, which the repository may not hold"
 HOURS = "takes minutes to hours"
 ITSELF = "runs or builds everything, of which this test is a part"
 CLUSTER = "needs a cluster"
@@ -14,6 +15,7 @@ LIBRARIES = "needs models of open_clip and transformers; tests/clip/loading comp
 NOT_RUN: dict[tuple[str, str], str] = {
     ("CONTRIBUTING.md", "make test"): ITSELF,
     ("README.md", "make demo"): ITSELF,
+    ("docs/clip.md", "*"): GIVEN,
     ("docs/cluster.md", "*"): CLUSTER,
     ("docs/findings.md", "*"): HOURS,
     ("docs/models.md", "*"): WEIGHTS,
