@@ -23,7 +23,7 @@ from dtpt.data import load_dataset
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.algorithm_1 import algorithm_1
 from dtpt.runs import EvalOptions, run_options
-from dtpt.tuning import Tuner, TuningSettings
+from dtpt.tuning import Tuner, TuningSettings, step_method
 from far_device import DeviceMixture, Far, far_device
 
 NAMES = ["cat", "dog", "red apple", "house", "a very large car"]
@@ -32,6 +32,7 @@ TOWERS = {
     "small_resnet": SmallResNetConfig(image_size=32, stem_width=4, widths=(8, 12), layers=(1, 2)),
 }
 MODIFIERS = ("sals", "no-tdd", "no-idd", "ts=1.2")
+STREAMS = [name for name, method in METHODS.items() if method.is_stateful]
 
 
 @pytest.fixture(params=["vit", *TOWERS])
@@ -89,7 +90,7 @@ def test_towers_compute_where_their_weights_are(any_clip):
     [("a photo of a {}.", 2), ("a {} in the wild", 1), ("{} seen from afar", 1)],
 )
 def test_every_method_and_modifier_tunes_there(tiny_clip, views, template, steps):
-    methods = [resolve_method(name) for name in METHODS]
+    methods = [resolve_method(name) for name, known in METHODS.items() if not known.is_stateful]
     methods += [resolve_method(f"tpt+{modifier}") for modifier in MODIFIERS]
     settings = TuningSettings(steps=steps)
     near = Tuner(tiny_clip, PromptSet.build(tiny_clip, NAMES, template=template), settings=settings)
@@ -99,6 +100,25 @@ def test_every_method_and_modifier_tunes_there(tiny_clip, views, template, steps
         tuner = Tuner(model, PromptSet.build(model, NAMES, template=template), settings=settings)
         for found, known in zip(tuner.predict(views.to(device), methods), expected, strict=True):
             close(found.probabilities, known.probabilities, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [*STREAMS, f"{STREAMS[0]}+stream-temperature"])
+def test_every_stream_method_carries_its_state_there(tiny_clip, views, name):
+    near = streamed(tiny_clip, name, views)
+    with far_device() as device:
+        found = streamed(moved(tiny_clip, device), name, views.to(device))
+        for far, known in zip(found, near, strict=True):
+            close(far, known, atol=1e-4)
+
+
+def streamed(model, name, views):
+    """Return the probabilities of four images, five views each, seen one after the other."""
+    tuner, method = Tuner(model, PromptSet.build(model, NAMES)), resolve_method(name)
+    state, found = None, []
+    for image in views.split(5):
+        outcome, state = step_method(tuner, method, views=image, state=state)
+        found.append(outcome.probabilities)
+    return found
 
 
 def test_reference_algorithm_runs_there(tiny_clip, views):

@@ -98,7 +98,7 @@ def test_the_own_basis_is_d_tpt_itself(study, tiny_clip, images, tmp_path):
     with run_options(options, model=tiny_clip, datasets=[images]) as run:
         stored = [run.rows_of(cell) for cell in run.cells]
     rows = {row.name: row for row in study.families[0].rows}
-    for name, found in zip(("zero-shot", "tpt", "own, @1e+06"), stored, strict=True):
+    for name, found in zip(("zero-shot", "tpt", "own, @1e6"), stored, strict=True):
         assert rows[name].estimates["accuracy"].value == pytest.approx(found.correct.mean())
         gap = found.confidence.mean() - found.correct.mean()
         assert rows[name].estimates["signed_gap"].value == pytest.approx(gap, abs=1e-6)
@@ -116,7 +116,7 @@ def test_named_bases_are_compared_with_the_own_and_flips_with_what_they_flip(stu
     }
     assert further == {
         (f"mean text, flipped, @{strength}", f"mean text, @{strength}")
-        for strength in ("1000", "1e+06", "auto=0.8")
+        for strength in ("1e3", "1e6", "auto=0.8")
     }
     for one in family.comparisons:
         values = [rows[name].estimates[one.metric].value for name in (one.first, one.second)]

@@ -87,7 +87,7 @@ def test_a_basis_changes_what_dem_sees_and_not_tps(settings, parts, images, tmp_
     study = study_basis(options, model=parts, datasets=[images])
     (family,) = study.families
     rows = {row.name: row for row in family.rows}
-    assert list(rows)[:3] == ["zero-shot", "tps", "own, @1e+06"]
+    assert list(rows)[:3] == ["zero-shot", "tps", "own, @1e6"]
     plain = stored(settings, parts, images, tmp_path, ("zero-shot", "tps", "d-tps@1e6"))
     for name, found in zip(list(rows)[:3], plain, strict=True):
         gap = rows[name].estimates["signed_gap"].value
@@ -96,7 +96,7 @@ def test_a_basis_changes_what_dem_sees_and_not_tps(settings, parts, images, tmp_
     assert study.facts["invariance"][0]["largest_change"] < 1e-3
     assert study.facts["invariance"][1]["largest_change"] > 0.1
     assert {row.group for row in family.rows} == {
-        "without a regulariser", "D-TPS@1e+06", "D-TPS@auto=0.9",
+        "without a regulariser", "D-TPS@1e6", "D-TPS@auto=0.9",
     }  # fmt: skip
     assert svg_text(basis_figure(study)).startswith("<?xml")
 

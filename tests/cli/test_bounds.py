@@ -13,6 +13,7 @@ from dtpt.errors import DtptError
 from dtpt.metrics.validation import MOST_BINS, MOST_RESAMPLES
 from dtpt.options import LARGEST_SEED
 
+STUDIES = ("basis", "controls", "streams", "views")
 REQUIRED = {
     "predict": ("x.png", "--classes", "a,b"),
     "score": ("x.csv",),
@@ -22,7 +23,7 @@ REQUIRED = {
     "compare": ("runs/x",),
     "models add": ("x", "x.pt"),
     **dict.fromkeys(
-        ("eval", "sweep", "analyze", "analyze basis", "analyze controls", "analyze views"),
+        ("eval", "sweep", "analyze", *(f"analyze {name}" for name in STUDIES)),
         ("--dataset", "dtd"),
     ),
 }
@@ -30,6 +31,8 @@ WRONG = ("-1", "nan", "inf", "-inf", "1.5x", "１0²", "9" * 5000)
 # What is a number of anything, or as large as memory and disk allow.
 WITHOUT_MAXIMUM = {"--seed", "--limit", "--lambda", "--lambdas", "--learning-rate", "--rates"}
 WITHOUT_MAXIMUM |= {"--weight-decay", "--max-body-bytes", "--max-pixels", "--cache-mb"}
+WITHOUT_MAXIMUM |= {"--order-seeds"}
+AT_LEAST_TWO = {"--order-seeds"}
 
 
 def numbers():
@@ -61,7 +64,8 @@ def test_every_number_of_every_command_has_bounds(name, flag):
         assert flag in text, value[:9]
         assert len(text.splitlines()) == 1
         assert len(text) < 300
-    assert (refusal(name, flag, str(10**18)) == "") == (flag in WITHOUT_MAXIMUM)
+    large = f"0,{10**18}" if flag in AT_LEAST_TWO else str(10**18)
+    assert (refusal(name, flag, large) == "") == (flag in WITHOUT_MAXIMUM)
     assert len(refusal(name, flag, "0").splitlines()) <= 1
     assert len(refusal(name, flag, "").splitlines()) <= 1
 

@@ -52,7 +52,7 @@ def drift(reference: npt.ArrayLike, counts: npt.ArrayLike) -> Drift:
 
     Example:
         >>> drift([50, 50], [500, 500]).index, round(drift([50, 50], [90, 10]).index, 2)
-        (0.0, 0.86)
+        (0.0, 0.85)
     """
     old, new = np.asarray(reference, np.float64), np.asarray(counts, np.float64)
     if old.shape != new.shape or not old.sum() or not new.sum():

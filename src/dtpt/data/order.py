@@ -58,7 +58,7 @@ def stream_order(samples: Sequence[_Labelled], kind: str, *, seed: int) -> list[
         >>> from dtpt.data.dataset import Sample
         >>> pets = [Sample(name, label, image=None) for label, name in enumerate("abcd")]
         >>> stream_order(pets, "given", seed=0), stream_order(pets, "shuffled", seed=0)
-        ([0, 1, 2, 3], [1, 0, 3, 2])
+        ([0, 1, 2, 3], [2, 3, 1, 0])
     """
     shape, indices = concentration(kind), list(range(len(samples)))
     if kind == GIVEN:
