@@ -93,6 +93,7 @@ def one_round(bench: Bench, number: int) -> dict[str, Any]:
     rng = random.Random(f"{bench.seed} {number}")
     fault = rng.choice([*usable_faults(), *INPUT_FAULTS])
     commands = [c for c in COMMANDS if c.is_run or not fault.only_runs]
+    commands = [c for c in commands if fault.name not in c.other_results]
     command = rng.choice([*commands, *(c for c in commands if c.is_run)])  # twice as often
     expected, usual = bench.reference(command)
     place = Place(bench.folder / f"round {number}").make(bench.world)
