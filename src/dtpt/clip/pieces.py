@@ -342,6 +342,8 @@ def _check_part(part: Any, known: Mapping[str, set[str]]) -> None:
     if unknown:
         raise CheckpointError(f"tokenizer.json: {kind} has the unknown setting {min(unknown)!r}.")
     for children in (part.get("normalizers"), part.get("pretokenizers")):
+        if not isinstance(children, list | None):
+            raise CheckpointError(f"tokenizer.json: {kind} has no list of steps.")
         for child in children or ():
             _check_part(child, known)
     for field in ("content", "prepend", "replacement"):
