@@ -10,6 +10,7 @@ from dtpt.report.clip_record import ClipRecord, load_clip_record
 from dtpt.report.demo import SHOWN, agreement, demo_table
 from dtpt.report.facts import FamilyFacts, Resampling, compare_conditions
 from dtpt.report.lead import lead_of
+from dtpt.report.load import Variant
 from dtpt.report.record import METHODS, load_record
 
 NAMES = [*(method for method in FIVE), ("mean-views", None)]
@@ -76,6 +77,21 @@ def test_the_packaged_record_has_every_number_of_the_table() -> None:
         metric="accuracy",
     )
     assert f"{100 * averaged.estimate:+.1f}" in lead.sentences[2]
+
+
+def test_a_change_names_the_families_in_which_it_is_significant() -> None:
+    record = load_record("pocket")
+    colour, line = record.families
+    found = [
+        f.difference(Variant("tpt"), Variant("zero-shot"), metric="accuracy")
+        for f in (colour, line)
+    ]
+    assert [one.low > 0 for one in found] == [False, True]
+    lead = lead_of(record.families, model=record.model)
+    for text in (lead.title, lead.sentences[0]):
+        assert f"accuracy in {line.title.lower()}" in text
+    alone = lead_of([line], model=record.model)
+    assert line.title.lower() not in alone.title
 
 
 def test_nothing_significant_is_said_to_be_so(live) -> None:

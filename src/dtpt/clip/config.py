@@ -112,7 +112,7 @@ class SmallResNetConfig(_Frozen):
 
 
 class OpenClipVisionConfig(_Frozen):
-    """Any image tower that open_clip builds, also those of timm: its `vision_cfg`, as it stands."""
+    """Any image tower that open_clip builds, also those of timm: its `vision_cfg`, unchanged."""
 
     kind: Literal["open_clip"] = "open_clip"
     image_size: Side

@@ -80,14 +80,14 @@ def checked_descriptions(content: object) -> dict[str, tuple[str, ...]]:
 
 
 def descriptions_label(descriptions: Descriptions) -> str:
-    """Return what stands for descriptions where one prompt has its template."""
+    """Return the word for descriptions where one prompt has its template."""
     content = {name: list(texts) for name, texts in descriptions.items()}
     text = json.dumps(content, sort_keys=True)
     return DESCRIPTIONS + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_ensemble(template: object) -> bool:
-    """Return whether a template stands for several prompts of each class."""
+    """Return whether a template means several prompts of each class."""
     return isinstance(template, str) and (
         template.startswith(DESCRIPTIONS) or len(_lines(template).splitlines()) > 1
     )

@@ -20,7 +20,7 @@ from dtpt.methods.tda import Query
 from dtpt.methods.tpt import entropy, select_confident
 from dtpt.methods.zero_shot import class_logits
 
-PLACES = 50
+CAPACITY = 50
 SHARPNESS = 5.5
 FRACTION = 0.1
 
@@ -34,7 +34,7 @@ def confident_query(views: Tensor, text: Tensor, *, logit_scale: float) -> tuple
 
 
 def class_memory(text: Tensor, *, logit_scale: float) -> Memory:  # noqa: ARG001
-    return empty_memory(text, capacity=PLACES)
+    return empty_memory(text, capacity=CAPACITY)
 
 
 def dmn_step(
@@ -42,7 +42,7 @@ def dmn_step(
 ) -> tuple[Tensor, Memory]:
     feature, logits = query(views, text, logit_scale=logit_scale)
     state, _ = remember(
-        state, feature, label=int(logits.argmax()), entropy=entropy(logits), capacity=PLACES
+        state, feature, label=int(logits.argmax()), entropy=entropy(logits), capacity=CAPACITY
     )
     read = _read(state, feature, text=text)  # (C, D)
     adapted = class_logits(feature, read, logit_scale=logit_scale)

@@ -1,4 +1,4 @@
-"""What stream methods keep: a memory of unit features with a few places for each class.
+"""What stream methods keep: a memory of unit features with a few slots for each class.
 
 A full class keeps its items of lowest entropy. Items lie in blocks in the order in which they came;
 adding one copies one block alone, so that a step leaves the memory that it was given as it is and
@@ -36,33 +36,33 @@ class Memory(NamedTuple):
 
 
 def empty_memory(text: Tensor, *, capacity: int) -> Memory:
-    """Return an empty memory with `capacity` places for each class of text features (C, D)."""
+    """Return an empty memory with `capacity` slots for each class of text features (C, D)."""
     classes, dimensions = text.shape
-    places = capacity * classes
+    slots = capacity * classes
     block = text.new_zeros(BLOCK, dimensions)  # one for all until it is written to
-    owner = text.new_full((places,), -1).long()
-    blocks = (block,) * -(-places // BLOCK)
-    return Memory(blocks, owner, text.new_zeros(places))
+    owner = text.new_full((slots,), -1).long()
+    blocks = (block,) * -(-slots // BLOCK)
+    return Memory(blocks, owner, text.new_zeros(slots))
 
 
 def remember(
     memory: Memory, feature: Tensor, *, label: int, entropy: Tensor, capacity: int
 ) -> tuple[Memory, int | None]:
-    """Return the memory with an item more, and its place; None where all others are surer."""
+    """Return the memory with one more item, and its slot; None if all others have lower entropy."""
     mine = (memory.owner == label).nonzero()[:, 0]
-    place = memory.size
+    slot = memory.size
     if len(mine) == capacity:
         worst = int(mine[memory.entropy[mine].argmax()])
         if not bool(entropy < memory.entropy[worst]):
             return memory, None
-        place = worst
+        slot = worst
     owner, entropies = memory.owner.clone(), memory.entropy.clone()
-    owner[place], entropies[place] = label, entropy
-    number, row = divmod(place, BLOCK)
+    owner[slot], entropies[slot] = label, entropy
+    number, row = divmod(slot, BLOCK)
     block = memory.blocks[number].clone()
     block[row] = feature
     blocks = (*memory.blocks[:number], block, *memory.blocks[number + 1 :])
-    return Memory(blocks, owner, entropies), place
+    return Memory(blocks, owner, entropies), slot
 
 
 def original_query(views: Tensor, text: Tensor, *, logit_scale: float) -> tuple[Tensor, Tensor]:

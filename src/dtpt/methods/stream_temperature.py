@@ -1,14 +1,14 @@
 """A temperature for stream methods, learned without labels: `tda+stream-temperature`.
 
-Online methods raise confidence by more than accuracy. Zero-shot, which they start from, does not
-become surer with the length of a stream. So the adapted logits z are scaled by b > 0, b = 1 at
-first, and after image i the scale moves towards equal mean confidences (Robbins and Monro):
+Online methods raise confidence by more than accuracy. The confidence of zero-shot, which they start
+from, does not grow along a stream. So the adapted logits z are scaled by b > 0, b = 1 at first, and
+after image i the scale moves towards equal mean confidences (Robbins and Monro):
 
     answer  softmax(b z)
     log b ← log b + 2/√i (c - max softmax(b z))
 
 where c is the confidence of zero-shot in the same image, or that of `mean-views` for a method that
-sees the views. At the fixed point the stream is as sure on average as the reference. Labels, the
+sees the views. At the fixed point the stream has the mean confidence of the reference. Labels, the
 order and the accuracy do not change: a gain in accuracy makes the answer a little underconfident
 if the reference was calibrated.
 """

@@ -1,4 +1,4 @@
-"""TDA and BoostAdapter: logits corrected by a cache of the surest images so far, without labels.
+"""TDA and BoostAdapter: logits corrected by a cache of the most confident images, without labels.
 
 With f the feature of the image, H its entropy in nats and ŷ its zero-shot class, among C:
 
@@ -33,10 +33,10 @@ from dtpt.methods.memory import (
 from dtpt.methods.tpt import entropy, select_confident
 from dtpt.methods.zero_shot import class_logits
 
-PLACES, NEGATIVE_PLACES = 3, 2
+CAPACITY, NEGATIVE_CAPACITY = 3, 2  # images of a class
 ALPHA, BETA = 2.0, 5.0
 NEGATIVE_ALPHA, NEGATIVE_BETA = 0.117, 1.0
-UNSURE = (0.2, 0.5)  # shares of the largest entropy
+UNSURE = (0.2, 0.5)  # fractions of the largest entropy
 MARKED = 0.03
 MOST_MARKED = math.floor(1 / MARKED)  # classes of one image with a larger probability
 BOOSTED = 0.1  # of the views
@@ -67,8 +67,8 @@ class Caches(NamedTuple):
 
 
 def empty_caches(text: Tensor, *, logit_scale: float) -> Caches:  # noqa: ARG001
-    positive = empty_memory(text, capacity=PLACES)
-    negative = empty_memory(text, capacity=NEGATIVE_PLACES)
+    positive = empty_memory(text, capacity=CAPACITY)
+    negative = empty_memory(text, capacity=NEGATIVE_CAPACITY)
     marked = negative.owner.new_full((len(negative.owner), MOST_MARKED), len(text))
     return Caches(positive, negative, marked)
 
@@ -101,19 +101,21 @@ def tda_step(
 
 def _enter(state: Caches, feature: Tensor, *, logits: Tensor, largest: float) -> Caches:
     uncertainty, label = entropy(logits), int(logits.argmax())
-    surest, _ = remember(state.positive, feature, label=label, entropy=uncertainty, capacity=PLACES)
-    negative, marked, place = state.negative, state.marked, None
+    positive, _ = remember(
+        state.positive, feature, label=label, entropy=uncertainty, capacity=CAPACITY
+    )
+    negative, marked, slot = state.negative, state.marked, None
     if UNSURE[0] < float(uncertainty) / largest < UNSURE[1]:
-        negative, place = remember(
-            negative, feature, label=label, entropy=uncertainty, capacity=NEGATIVE_PLACES
+        negative, slot = remember(
+            negative, feature, label=label, entropy=uncertainty, capacity=NEGATIVE_CAPACITY
         )
-    if place is not None:
+    if slot is not None:
         p = logits.softmax(dim=-1)
         classes = ((p > MARKED) & (p < 1)).nonzero()[:, 0]
         marked = marked.clone()
-        marked[place] = len(p)
-        marked[place, : len(classes)] = classes
-    return Caches(surest, negative, marked)
+        marked[slot] = len(p)
+        marked[slot, : len(classes)] = classes
+    return Caches(positive, negative, marked)
 
 
 def _with_views(
@@ -126,14 +128,14 @@ def _with_views(
             views[view],
             label=int(logits[view].argmax()),
             entropy=entropy(logits[view]),
-            capacity=PLACES,
+            capacity=CAPACITY,
         )
     return memory
 
 
 TDA = Method(
     "tda",
-    "online cache of the surest images",
+    "online cache of the most confident images",
     parameter="nothing",
     initial=empty_caches,
     step=tda_step,

@@ -54,7 +54,7 @@ class ConditionReport:
     families: tuple[FamilyFacts, ...]  # those with several methods on the same images
     lead: Lead
     paragraphs: tuple[Paragraph, ...]  # the verdicts, by family
-    picture: Figures  # that of the first screen, if there is one
+    lead_figures: Figures  # that of the first screen, if there is one
     bars: BarTable | None
     headline: Tables  # of each family: the mean over its data sets
     differences: Tables
@@ -130,7 +130,7 @@ class Report:
 
     @property
     def all_figures(self) -> Figures:
-        first = [figure for part in self.parts for figure in part.picture]
+        first = [figure for part in self.parts for figure in part.lead_figures]
         own = (*self.extra, *self.figures, *self.set_figures)
         return (*first, *own, *self.coverage_figures, *self.analysis_figures)
 
@@ -311,7 +311,7 @@ def _part(
     keys = {f"{prefix}family-{n}": facts for n, facts in enumerate(families, start=1)}
     tables = tuple(mean_table(family, key=f"{prefix}{family.family}") for family in means)
     coverage = coverage_report(condition, prefix=prefix)
-    picture = lead_reliability(condition, families, key=f"{prefix}lead")
+    first = lead_reliability(condition, families, key=f"{prefix}lead")
     drawn = [figure for k, f in keys.items() for figure in family_figures(condition, f, key=k)]
     titled = partial(_titled, title=f" ({condition.title})" if prefix else "")
     return ConditionReport(
@@ -319,7 +319,7 @@ def _part(
         families=tuple(families),
         lead=lead_of(families, model=condition.model),
         paragraphs=verdict_paragraphs(condition, families),
-        picture=titled([picture] if picture else []),
+        lead_figures=titled([first] if first else []),
         bars=bar_table(families),
         headline=tuple(headline_table(facts, key=key) for key, facts in keys.items()),
         pooled=tuple(pooled_table(f, key=f"{key}-pooled") for key, f in keys.items() if f.pooled),

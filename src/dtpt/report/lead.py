@@ -3,11 +3,10 @@
 All of it follows from the comparisons of `FamilyFacts`; a claim rests on a corrected interval.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dtpt.methods import PAPER_METHODS
-from dtpt.metrics import Comparison
 from dtpt.report.bars import difference_text
 from dtpt.report.derived import TPT
 from dtpt.report.facts import FamilyFacts
@@ -22,6 +21,9 @@ WORDS = {
 }
 """What a difference in a metric is, in words."""
 
+Effects = Mapping[str, Effect]
+"""By the title of the family."""
+
 
 @dataclass(frozen=True)
 class Lead:
@@ -33,7 +35,7 @@ class Lead:
 def lead_of(families: Sequence[FamilyFacts], *, model: str) -> Lead:
     """Return what the comparisons of all families of one model show together."""
     verdicts = [Verdict(facts) for facts in families]
-    tuning = [effect for v in verdicts if (effect := v.tuning)]
+    tuning = _effects(verdicts, TPT, base=ZERO_SHOT)
     remedy = _regulariser(verdicts)
     sentences = [
         _sentence("Tuning the prompt on each image (TPT)", tuning, metric="signed_gap"),
@@ -49,7 +51,7 @@ def lead_of(families: Sequence[FamilyFacts], *, model: str) -> Lead:
     return Lead(f"{_finding(verdicts, tuning)} ({model})", found, reading)
 
 
-def _finding(verdicts: Sequence[Verdict], tuning: Sequence[Effect]) -> str:
+def _finding(verdicts: Sequence[Verdict], tuning: Effects) -> str:
     """State in one clause or two what tuning does and what does better."""
     decided = [v for v in verdicts if v.decision == "significant"]
     if not decided:
@@ -65,24 +67,29 @@ def _finding(verdicts: Sequence[Verdict], tuning: Sequence[Effect]) -> str:
     return "; ".join(clauses) or "Some methods differ significantly"
 
 
-def _tuning_words(tuning: Sequence[Effect]) -> str:
-    accuracy, gap = (_direction(_differences(tuning, m)) for m in ("accuracy", "signed_gap"))
-    if accuracy == gap == "raises":
+def _tuning_words(tuning: Effects) -> str:
+    changes = {metric: _change(tuning, metric) for metric in ("accuracy", "signed_gap")}
+    if all(change == ("raises", "") for change in changes.values()):
         return "raises accuracy, and confidence by more"
-    words = [
-        f"{verb} {WORDS[m]}" for verb, m in ((accuracy, "accuracy"), (gap, "signed_gap")) if verb
-    ]
+    words = [f"{verb} {WORDS[m]}{where}" for m, (verb, where) in changes.items() if verb]
     return listed(words) or "changes neither accuracy nor calibration significantly"
 
 
-def _direction(found: Sequence[Comparison]) -> str:
-    """Return what changes significantly in some family, and in none the other way."""
-    grows, shrinks = any(c.low > 0 for c in found), any(c.high < 0 for c in found)
-    return "" if grows == shrinks else "raises" if grows else "lowers"
+def _change(effects: Effects, metric: str) -> tuple[str, str]:
+    """Return what changes significantly, and where it does if not in all families.
 
-
-def _differences(effects: Sequence[Effect], metric: str) -> list[Comparison]:
-    return [e.differences[metric] for e in effects if metric in e.differences]
+    Nothing is said to change where families contradict each other.
+    """
+    found = {
+        title: e.differences[metric] for title, e in effects.items() if metric in e.differences
+    }
+    grows = [title for title, one in found.items() if one.low > 0]
+    shrinks = [title for title, one in found.items() if one.high < 0]
+    if bool(grows) == bool(shrinks):
+        return "", ""
+    some = grows or shrinks
+    where = "" if len(some) == len(found) else f" in {listed([title.lower() for title in some])}"
+    return ("raises" if grows else "lowers"), where
 
 
 def _regulariser(verdicts: Sequence[Verdict]) -> Variant | None:
@@ -93,17 +100,18 @@ def _regulariser(verdicts: Sequence[Verdict]) -> Variant | None:
     return next((v for v in reversed(known) if v not in (ZERO_SHOT, TPT)), None)
 
 
-def _effects(verdicts: Sequence[Verdict], variant: Variant) -> list[Effect]:
-    return [effect for v in verdicts if (effect := v.effect(variant))]
+def _effects(verdicts: Sequence[Verdict], variant: Variant, *, base: Variant = TPT) -> Effects:
+    return {v.facts.title: effect for v in verdicts if (effect := v.effect(variant, base))}
 
 
-def _sentence(subject: str, effects: Sequence[Effect], *, metric: str = "absolute_gap") -> str:
+def _sentence(subject: str, effects: Effects, *, metric: str = "absolute_gap") -> str:
     """Write what changes, with the intervals of accuracy and a gap family by family."""
     changes: dict[str, list[str]] = {"raises": [], "lowers": [], "": []}
     for key in ("accuracy", metric):
-        found = _differences(effects, key)
+        found = [e.differences[key] for e in effects.values() if key in e.differences]
+        verb, where = _change(effects, key)
         numbers = listed([difference_text(c) for c in found])
-        changes[_direction(found)] += [f"{WORDS[key]} ({numbers})"] if found else []
+        changes[verb] += [f"{WORDS[key]}{where} ({numbers})"] if found else []
     same = changes.pop("")
     parts = [f"{verb} {listed(few)}" for verb, few in changes.items() if few]
     if len(same) == 2:
@@ -112,6 +120,6 @@ def _sentence(subject: str, effects: Sequence[Effect], *, metric: str = "absolut
         parts.append(f"does not change {same[0]} significantly")
     if not parts:
         return ""
-    base = effects[0].base
+    base = next(iter(effects.values())).base
     compared = "" if base == ZERO_SHOT else f"Compared with {base.title}, "
     return f"{compared}{subject} {listed(parts)}."

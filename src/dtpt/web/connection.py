@@ -119,7 +119,7 @@ class Connection(H11Protocol):
 
     @property
     def is_sending(self) -> bool:
-        """Whether the client may be sending what nobody reads: a body, or what is not HTTP."""
+        """Whether the client may be sending what is not read: a body, or what is not HTTP."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

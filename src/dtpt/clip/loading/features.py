@@ -50,7 +50,7 @@ class Parts(BaseModel):
 
 
 class NoImageTower(nn.Module):
-    """In place of an image tower that nobody has."""
+    """In place of a missing image tower."""
 
     def forward(self, _pixels: Tensor) -> Tensor:
         raise ModelError(

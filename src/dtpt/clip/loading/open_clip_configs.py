@@ -1,7 +1,7 @@
 """Configs of open_clip: a checkpoint's `model_cfg`, or a file of its `model_configs`. No torch.
 
 The text tower is always ours. The image tower is ours where it is OpenAI's ViT or ResNet, or
-SigLIP's; any other is described as it stands, and open_clip builds it (`dtpt.clip.foreign`).
+SigLIP's; any other is kept unchanged, and open_clip builds it (`dtpt.clip.foreign`).
 """
 
 import re

@@ -241,7 +241,7 @@ def _draw_intervals(axes: Axes, *, accuracy: Number, error: Number, colour: str)
 def lead_reliability(
     condition: Condition, families: Sequence[FamilyFacts], *, key: str
 ) -> CaptionedFigure | None:
-    """Return four methods on all images of all families: the picture of the first screen."""
+    """Return four methods on all images of all families, for the first screen."""
     methods = {facts.family: family_methods(condition, facts.family) for facts in families}
     shown = {}
     for variant in _leading(families):
