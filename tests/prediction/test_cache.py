@@ -64,6 +64,15 @@ def test_features_that_wait_for_their_shard_are_served(folder):
     assert list_shards(folder) == []
 
 
+def test_features_of_a_slow_tower_do_not_wait_for_a_full_shard(folder, monkeypatch):
+    cache = open_cache()
+    cache.put("one", numbers(1))
+    monkeypatch.setattr(module, "SECONDS_PER_SHARD", 0.0)
+    cache.put("two", numbers(2))
+    assert len(list_shards(folder)) == 1
+    np.testing.assert_array_equal(open_cache().get("one", views=4), numbers(1))
+
+
 def test_more_views_serve_where_fewer_run_in_the_same_batches(tiny_clip):
     cache = FeatureCaches(tiny_clip, threads=1).group(ViewRecipe(), 0)
     many, few = numbers(0, (32, 8)), numbers(1, (8, 8))

@@ -33,6 +33,7 @@ FOLDER_VARIABLE = "DTPT_CACHE"
 LIMIT_VARIABLE = "DTPT_CACHE_LIMIT"
 DEFAULT_LIMIT = 20 * 10**9
 IMAGES_PER_SHARD = 64
+SECONDS_PER_SHARD = 120.0  # a large tower fills one in many minutes, which a kill would lose
 SHARDS_IN_MEMORY = 4
 SUFFIX = ".safetensors"
 SECONDS_A_WRITE_MAY_TAKE = 3600.0
@@ -90,6 +91,7 @@ class FeatureCache:
         self._serves = serves
         self._writable = self._limit > 0
         self._waiting: dict[str, Array] = {}
+        self._since = time.monotonic()  # the first of them came
         self._loaded: OrderedDict[Path, dict[str, Array]] = OrderedDict()
         self._index: dict[str, tuple[Path, int]] = {}  # image key -> shard with most views, views
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
@@ -136,10 +138,13 @@ class FeatureCache:
             _remove(path)
 
     def put(self, image_key: str, features: Array) -> None:
-        """Keep the features of an image; they are written when a shard is full."""
+        """Keep the features of an image; they are written when a shard is full or old."""
+        now = time.monotonic()
+        if not self._waiting:
+            self._since = now
         if self._writable:
             self._waiting[image_key] = np.ascontiguousarray(features, dtype=np.float32)
-        if len(self._waiting) >= IMAGES_PER_SHARD:
+        if len(self._waiting) >= IMAGES_PER_SHARD or now - self._since > SECONDS_PER_SHARD:
             self.flush()
 
     def flush(self) -> None:
