@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dtpt.data.catalog import NAMED_SETS
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, resolve_method
 from dtpt.methods.memory import BLOCK, empty_memory, remember
@@ -116,6 +117,46 @@ def confident_views(views, fraction=0.1):
     return F.normalize(views[chosen].mean(0), dim=0), logits[chosen].mean(0)
 
 
+def plain_dpe(streams, *, base=math.e, alpha=6.0, beta=5.0, rate=6e-4, align=0.5):
+    running, count, cache, answers = text_features(), 1, {}, []
+    for views in streams:
+        zero = (SCALE * views @ F.normalize(running, dim=-1).T).softmax(-1)
+        sure = sorted(range(len(views)), key=lambda k: nats(zero[k]))[: int(0.1 * len(views))]
+        f, label = (
+            views[sure].mean(0),
+            int((views[sure] @ F.normalize(running, dim=-1).T).mean(0).argmax()),
+        )
+        items = [*cache.get(label, []), (f, nats(zero[sure].mean(0)))]
+        cache[label] = sorted(items, key=lambda each: each[1])[:3]
+        seen = sorted(cache)
+        means = torch.stack([sum(g for g, _ in cache[c]) / len(cache[c]) for c in seen])
+        residuals = [torch.zeros_like(rows, requires_grad=True) for rows in (running, means)]
+
+        def logits(g, t, v, seen=seen):
+            z = list(SCALE * t @ g)
+            for c, row in zip(seen, v, strict=True):
+                z[c] = z[c] + alpha * torch.exp(-beta * (1 - g @ row))
+            return torch.stack(z)
+
+        t, v = (
+            F.normalize(x + r, dim=-1) for x, r in zip((running, means), residuals, strict=True)
+        )
+        p = logits(f, t, v).softmax(-1)
+        loss = -(p * p.log()).sum()
+        loss = loss + align * F.cross_entropy(SCALE * v @ t[seen].T, torch.arange(len(seen)))
+        loss.backward()
+        torch.optim.AdamW(residuals, lr=rate, eps=1e-3, weight_decay=0.1).step()
+        with torch.no_grad():
+            t, v = (
+                F.normalize(x + r, dim=-1) for x, r in zip((running, means), residuals, strict=True)
+            )
+            answers.append(logits(views[0], t, v))
+            if nats(answers[-1].softmax(-1)) / math.log(C, base) < 0.1:
+                running = (count * running + t) / (count + 1)
+                count += 1
+    return torch.stack(answers)
+
+
 def plain_onzeta(streams):
     text, w, rho, answers = text_features(), text_features(), torch.zeros(C).double(), []
     for i, views in enumerate(streams, start=1):
@@ -169,6 +210,9 @@ def plain_dota(streams):
 DEFINITIONS = {
     "dmn": lambda s: plain_dmn(s, look=confident_views),
     "dmn-weak": plain_dmn,
+    "dmn:views": lambda s: plain_dmn(s, look=mean_view),
+    "dpe": plain_dpe,
+    "dpe:published": lambda s: plain_dpe(s, base=2.0),
     "onzeta": plain_onzeta,
     "bca": plain_bca,
     "dota": plain_dota,
@@ -287,18 +331,23 @@ def test_stream_temperature_is_for_streams_of_all_settings():
     assert not torch.equal(own, plain)
 
 
-def test_published_settings_are_those_of_the_data_set():
-    published = resolve_method("tda:published")
-    dtd, own = published.on_dataset("dtd"), published.on_dataset("folder:pets")
+PUBLISHED = {
+    "tda:published": lambda s: plain_tda(s, base=2.0, alpha=2.0, beta=3.0),
+    "dpe:published": lambda s: plain_dpe(s, base=2.0, alpha=6.0, beta=3.0, rate=2e-4, align=0.2),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_settings_are_those_of_the_data_set(name):
+    published = resolve_method(name)
+    sun, own = published.on_dataset("sun397"), published.on_dataset("folder:pets")
     streams = list(view_stream(6))
-    torch.testing.assert_close(
-        run("tda:published", streams, step=dtd.method.step)[0],
-        plain_tda(streams, base=2.0, alpha=2.0, beta=3.0),
-        rtol=0,
-        atol=1e-10,
-    )
+    ours, _ = run(name, streams, step=sun.method.step)
+    torch.testing.assert_close(ours, PUBLISHED[name](streams), rtol=0, atol=1e-10)
     assert own == published
-    assert resolve_method("tda").on_dataset("dtd") == resolve_method("tda")
+    plain = resolve_method(name.removesuffix(":published"))
+    assert plain.on_dataset("sun397") == plain
+    assert set(published.method.step_of) == set(NAMED_SETS)
 
 
 def test_a_memory_longer_than_a_block_keeps_the_surest_of_each_class():
@@ -331,6 +380,17 @@ def test_what_a_cache_has_not_filled_takes_no_space():
     whole = sum(tensor.nbytes for _, tensor in state_tensors(state))
     assert len(pack_state(initial, initial=initial)) < 100
     assert len(pack_state(state, initial=initial)) < whole / 3
+
+
+def test_one_flipped_bit_of_a_state_is_noticed():
+    text = torch.eye(4)
+    initial = METHODS["tda"].initial(text, logit_scale=SCALE)
+    _, state = METHODS["tda"].step(initial, text[:1], text=text, logit_scale=SCALE)
+    data = bytearray(pack_state(state, initial=initial))
+    assert state_digest(unpack_state(bytes(data), initial=initial)) == state_digest(state)
+    data[-1] ^= 1  # of a number that stays one
+    with pytest.raises(MethodError, match="damaged"):
+        unpack_state(bytes(data), initial=initial)
 
 
 def test_states_of_other_shapes_are_refused():

@@ -7,7 +7,8 @@ entered before it is answered. With f its feature:
     answer = (softmax(s f·t) + softmax(s f·t')) / 2
 
 `dmn` takes the 10 % most confident views together: the mean of their features, and of their logits
-in place of s f·t. `dmn-weak` takes the original view alone.
+in place of s f·t. `dmn-weak` takes the original view alone, `dmn:views` the mean probability of
+`mean-views` and the mean feature of the same views.
 """
 
 import math
@@ -15,8 +16,14 @@ from dataclasses import replace
 from functools import partial
 
 from dtpt.methods.base import Look, Method, Tensor
-from dtpt.methods.memory import BLOCK, Memory, empty_memory, original_query, remember
-from dtpt.methods.tda import Query
+from dtpt.methods.memory import (
+    Memory,
+    Query,
+    empty_memory,
+    original_query,
+    remember,
+    views_query,
+)
 from dtpt.methods.tpt import entropy, select_confident
 from dtpt.methods.zero_shot import class_logits
 
@@ -53,11 +60,7 @@ def dmn_step(
 def _read(memory: Memory, feature: Tensor, *, text: Tensor) -> Tensor:
     """Return the class features (C, D) that a feature (D,) sees in the memory."""
     read = _weights(text @ feature)[:, None] * text
-    weights, size = _weights(memory.cosines(feature)), memory.size
-    for start, block in zip(range(0, size, BLOCK), memory.blocks, strict=False):
-        here = weights[start : start + BLOCK]  # the last block may not be full
-        owner = memory.owner[start : start + len(here)]
-        read.index_add_(0, owner, here[:, None] * block[: len(here)])
+    memory.add_to(read, _weights(memory.cosines(feature)))
     lengths: Tensor = read.norm(dim=-1, keepdim=True)
     return read / lengths
 
@@ -81,4 +84,11 @@ DMN_WEAK = replace(
     step=partial(dmn_step, query=original_query),
     original=True,
     look=Look("DMN-weak", "#b8860b", "d", (0, (5, 2)), "\\\\"),
+)
+DMN_VIEWS = replace(
+    DMN,
+    name="dmn:views",
+    summary="class features read from a memory of means of confident views",
+    step=partial(dmn_step, query=views_query),
+    look=Look("DMN on mean of views", "#b8860b", "8", (0, (1, 1)), "\\\\"),
 )

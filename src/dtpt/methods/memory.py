@@ -5,6 +5,7 @@ adding one copies one block alone, so that a step leaves the memory that it was 
 costs little beside reading the blocks in use.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from dtpt.methods.base import Tensor
@@ -13,6 +14,9 @@ from dtpt.methods.tpt import select_confident
 from dtpt.methods.zero_shot import class_logits
 
 BLOCK = 128  # items
+
+# views (N, D), text (C, D) -> the feature (D,) and the logits (C,) of an image
+Query = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Memory(NamedTuple):
@@ -33,6 +37,19 @@ class Memory(NamedTuple):
         for row, block in zip(cosines, self.blocks, strict=False):
             row.copy_(block @ feature)
         return cosines.flatten()[:n]
+
+    def add_to(self, sums: Tensor, weights: Tensor) -> None:
+        """Add each item, times its weight (n,), to the row of its class in sums (C, D)."""
+        for start, block in zip(range(0, len(weights), BLOCK), self.blocks, strict=False):
+            here = weights[start : start + BLOCK]  # the last block may not be full
+            owner = self.owner[start : start + len(here)]
+            sums.index_add_(0, owner, here[:, None] * block[: len(here)])
+
+    def class_sums(self, text: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum (C, D) and the number (C,) of the items of each class of text (C, D)."""
+        sums, ones = text.new_zeros(text.shape), text.new_ones(self.size)
+        self.add_to(sums, ones)
+        return sums, text.new_zeros(len(text)).index_add_(0, self.owner[: len(ones)], ones)
 
 
 def empty_memory(text: Tensor, *, capacity: int) -> Memory:

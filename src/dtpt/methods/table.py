@@ -6,9 +6,10 @@ from dtpt.methods.base import Method, Modifier
 from dtpt.methods.bca import BCA
 from dtpt.methods.c_tpt import C_TPT
 from dtpt.methods.d_tpt import D_TPT, D_TPT_ALIGNED, D_TPT_MEAN_KL, D_TPT_REVERSE_KL
-from dtpt.methods.dmn import DMN, DMN_WEAK
+from dtpt.methods.dmn import DMN, DMN_VIEWS, DMN_WEAK
 from dtpt.methods.dominant import NO_IDD, NO_TDD, NO_TDD_ALIGNED
 from dtpt.methods.dota import DOTA
+from dtpt.methods.dpe import DPE, DPE_PUBLISHED
 from dtpt.methods.mean_views import MEAN_VIEWS
 from dtpt.methods.mta import MTA, MTA_PUBLISHED
 from dtpt.methods.o_tpt import O_TPT, O_TPT_PRINTED
@@ -46,7 +47,8 @@ METHODS: dict[str, Method] = {
         *(ZERO, ZERO_RELEASED, ZERO_PUBLISHED, MTA, MTA_PUBLISHED),
         *(TPS, C_TPS, O_TPS, A_TPS, D_TPS, D_TPS_ALIGNED),  # a shift of the text features
         # state from image to image
-        *(TDA, TDA_PUBLISHED, TDA_VIEWS, BOOSTADAPTER, DMN, DMN_WEAK, ONZETA, BCA, DOTA),
+        *(TDA, TDA_PUBLISHED, TDA_VIEWS, BOOSTADAPTER, DMN, DMN_WEAK, DMN_VIEWS),
+        *(DPE, DPE_PUBLISHED, ONZETA, BCA, DOTA),
         *(RANDOM_TPT, RANDOM_TPT_1, RANDOM_TPS, RANDOM_TPS_1),  # null controls
     )
 }

@@ -10,14 +10,13 @@ keeps two of those with 0.2 < H / ln C < 0.5; m_i marks the classes to which ima
 data set: the authors' values for ImageNet.
 
 `tda:published` is the release. It divides the entropy in nats by log2 C, so that its bounds are
-0.29 and 0.72 of the largest entropy, and has α and β for single data sets. (On ImageNet's variants
+0.29 and 0.72 of the largest entropy, and has α and β for each data set. (On ImageNet's variants
 the release also averages 64 views; here it sees the original one.) `tda:views` takes feature and
 logits from the mean over the confident views. `boostadapter` enters the 10 % most confident views
 of the image itself into a copy of the cache, which serves this image alone.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from typing import NamedTuple
 from dtpt.methods.base import Look, Method, Tensor
 from dtpt.methods.memory import (
     Memory,
+    Query,
     empty_memory,
     original_query,
     remember,
@@ -49,15 +49,16 @@ PUBLISHED = {
     "flowers102": (1.0, 5.0),
     "food101": (1.0, 1.0),
     "imagenet": (2.0, 5.0),
+    "imagenet_a": (2.0, 5.0),
+    "imagenet_r": (1.0, 8.0),
     "imagenet_sketch": (2.363, 7.45),
     "imagenet_v2": (1.0, 8.0),
     "oxford_pets": (2.0, 7.0),
     "stanford_cars": (1.0, 7.0),
+    "sun397": (2.0, 3.0),
     "ucf101": (3.0, 8.0),
 }
 """α and β of the release, by data set."""
-
-Query = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Caches(NamedTuple):

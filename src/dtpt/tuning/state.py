@@ -1,4 +1,4 @@
-"""The state of a stream method as bytes.
+"""The state of a stream method as bytes, with a hash of its numbers.
 
 A state is a tuple of tensors and of such tuples, mostly a `NamedTuple`. Every tensor keeps the
 shape that `Method.initial` gave it, so a stored state is read into the structure of an initial one:
@@ -9,11 +9,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from dtpt.errors import MethodError
 from dtpt.files import parse_json
+
+HASH = "sha256"  # of the numbers, in the metadata of a file
 
 
 def state_tensors(state: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -35,10 +38,18 @@ def state_tensors(state: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 def state_digest(state: Any) -> str:
     """Return a hash of names, types, shapes and numbers: equal states have equal ones."""
+    return _digest({name: _array(tensor) for name, tensor in state_tensors(state)})
+
+
+def _array(tensor: Tensor) -> npt.NDArray[Any]:
+    return tensor.detach().cpu().contiguous().numpy()
+
+
+def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     digest = hashlib.sha256()
-    for name, tensor in state_tensors(state):
-        array = tensor.detach().cpu().contiguous().numpy()
-        digest.update(f"{name} {array.dtype} {array.shape}\0".encode() + array.tobytes())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
+        digest.update(array.data)
     return digest.hexdigest()
 
 
@@ -57,8 +68,8 @@ def pack_state(state: Any, *, initial: Any, metadata: Mapping[str, str] | None =
     for name, tensor in state_tensors(state):
         _check(name, tensor, first=first)
         if tensor is not first[name]:
-            packed[name] = tensor.detach().cpu().contiguous().numpy()
-    return save(packed, dict(metadata or {}))
+            packed[name] = _array(tensor)
+    return save(packed, {**(metadata or {}), HASH: _digest(packed)})
 
 
 def state_metadata(data: bytes) -> dict[str, str]:
@@ -90,6 +101,8 @@ def unpack_state(data: bytes, *, initial: Any) -> Any:
         _check(name, tensor, first=first)
         if tensor.is_floating_point() and bool(tensor.isnan().any()):
             raise MethodError(f"A stored state has numbers in {name} that are none.")
+    if state_metadata(data).get(HASH) != _digest({n: _array(t) for n, t in stored.items()}):
+        raise MethodError("A stored state is damaged: its numbers are not those that were written.")
     return _filled(initial, {name: _own(t, first[name]) for name, t in stored.items()})
 
 
