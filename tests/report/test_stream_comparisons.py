@@ -16,7 +16,9 @@ from dtpt.data import load_dataset
 from dtpt.errors import MetricError
 from dtpt.metrics import Predictions, compare_table, pool
 from dtpt.metrics.distributions import student_quantile
+from dtpt.report import write_report
 from dtpt.report.compare import compare
+from dtpt.report.facts import Resampling
 from dtpt.runs import EvalOptions, run_options, score_methods
 
 ORDERS = (0, 1, 2, 5)
@@ -77,8 +79,23 @@ def test_spread_over_orders_stands_beside_the_one_over_seeds(run):
         (values.mean(axis=0).min(), values.mean(axis=0).max())
     )
     (_, _, tables), *_ = compared.sections()
-    (table,) = (table for table in tables if table.key == "spread")
+    (table,) = (table for table in tables if table.key == "streams-spread")
     assert len(table.rows) == 2
+
+
+def test_comparisons_and_report_go_along_the_streams(run, tmp_path):
+    compared = compare(run, resamples=50)
+    (_, _, tables), *_ = compared.sections()
+    along = {t.key.rpartition("-")[2]: t for t in tables if t.key.startswith("streams-along")}
+    assert {key: len(table.rows) for key, table in along.items()} == {"gain": 2, "gap": 3, "ece": 3}
+    (family,) = compared.document()["conditions"][0]["families"]
+    tda, _ = family["positions"]
+    mean = by_order(run, "tda", "signed_gap").mean()
+    assert tda["gap_so_far"][-1]["value"] == pytest.approx(mean, abs=1e-12)
+    report = write_report([run.path], tmp_path / "report", resampling=Resampling(resamples=50))
+    (figure,) = (f for f in report.report.figures if f.key.endswith("-streams"))
+    assert "TDA" in figure.alternative
+    assert "family-1-along-gap" in {table.key for table in report.report.tables}
 
 
 def test_one_order_has_no_interval():

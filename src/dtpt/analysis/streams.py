@@ -1,18 +1,17 @@
 """Do online methods gain in any order of the images, and how sure are they along the stream?
 
 Every method runs in several orders of each kind (shuffled, class after class, correlated) and is
-compared with zero-shot on the same images; the intervals are over orders. Beside it, tenth by tenth
-of the streams: accuracy minus zero-shot's in the same images, signed gap and ECE, in the tenth and
-up to its end. The images of all data sets of a family at the same relative position count together.
+compared with zero-shot on the same images; the intervals are over orders. Methods without state are
+further references. Beside it stand accuracy and calibration along the streams.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from pydantic import Field
 
+from dtpt.analysis.positions import COLUMNS, along_streams, position_tables
 from dtpt.analysis.study import (
     LEGEND,
     Design,
@@ -27,24 +26,24 @@ from dtpt.analysis.study import (
     study_tables,
 )
 from dtpt.data.catalog import family_title
-from dtpt.metrics import METRICS, Conventions
-from dtpt.metrics.comparison import student_difference
-from dtpt.metrics.validation import FloatArray
 from dtpt.options import Listed, Seed
-from dtpt.tables import Cell, Column, Row, Table, number_text
+from dtpt.tables import Table
 
 if TYPE_CHECKING:
     from dtpt.runs import Run
 
 UNTUNED = "zero-shot"
-TENTHS = 10
 
 
 class StreamsOptions(StudyOptions):
     """The options of `dtpt analyze streams`."""
 
     method: Annotated[
-        Names, Field(description="Stream methods, comma-separated; zero-shot is always added.")
+        Names,
+        Field(
+            description="Stream methods, comma-separated, compared with zero-shot; and with "
+            "methods without state that are named too, such as mean-views."
+        ),
     ] = ("tda", "tda+stream-temperature", "dmn-weak", "onzeta", "bca", "dota")
     orders: Annotated[
         tuple[str, ...], Listed, Field(min_length=1, description="Kinds of order, as --order has.")
@@ -67,15 +66,29 @@ def plan_parts(options: StreamsOptions) -> list[Part]:
 
 
 def variants(options: StreamsOptions, pooled: Pooled) -> dict[str, Variant]:
-    """Return every method under every order, compared with zero-shot."""
+    """Return every method under every order, compared with those that carry no state."""
     orders = {part.name: part.order for part in plan_parts(options)}
+    still = [
+        label for label in options.method if label != UNTUNED and not _is_stream(label, pooled)
+    ]
     rows = {}
     for (part, label), predictions in pooled.items():
-        group = f"order {orders[part]}"
-        reference = None if label == UNTUNED else f"{UNTUNED}, {orders[part]}"
-        facts = {"method": label, "order": orders[part]}
-        rows[f"{label}, {orders[part]}"] = Variant(group, facts, predictions, reference)
+        order = orders[part]
+        further = still if _is_stream(label, pooled) else ()
+        rows[f"{label}, {order}"] = Variant(
+            f"order {order}",
+            {"method": label, "order": order},
+            predictions,
+            None if label == UNTUNED else f"{UNTUNED}, {order}",
+            tuple(f"{other}, {order}" for other in further),
+        )
     return rows
+
+
+def _is_stream(label: str, pooled: Pooled) -> bool:
+    """Return whether a method carries state."""
+    seeds = next(p.seeds for (_, name), p in pooled.items() if name == label)
+    return seeds[0].order is not None
 
 
 def position_facts(options: StreamsOptions, runs: "Mapping[str, Run]") -> dict[str, list[Facts]]:
@@ -83,85 +96,27 @@ def position_facts(options: StreamsOptions, runs: "Mapping[str, Run]") -> dict[s
     orders = {part.name: part.order for part in plan_parts(options)}
     found: list[Facts] = []
     for part, run in runs.items():
-        families = dict.fromkeys(entry.family for entry in run.spec.datasets)
-        for family in families:
-            for label in dict.fromkeys(cell.label for cell in run.cells if cell.order is not None):
-                known = {"family": family_title(family), "order": orders[part], "method": label}
-                found.append(known | _positions(run, family, label=label))
+        rows = run.columns(*COLUMNS)
+        sizes = {entry.name: entry.samples for entry in run.spec.datasets}
+        families = {entry.name: entry.family for entry in run.spec.datasets}
+        cells = [cell for cell in rows if cell.order is not None]
+        for family, label in dict.fromkeys((families[cell.dataset], cell.label) for cell in cells):
+            own = [c for c in cells if (families[c.dataset], c.label) == (family, label)]
+            known = {"family": family_title(family), "order": orders[part], "method": label}
+            found.append(known | along_streams((c.order, rows[c], sizes[c.dataset]) for c in own))
     return {"positions": found}
 
 
-def _positions(run: "Run", family: str, *, label: str) -> Facts:
-    """Return each quantity at every tenth, as mean over orders with the ends of its interval."""
-    streams: dict[int | None, list[Any]] = {}
-    for entry in (entry for entry in run.spec.datasets if entry.family == family):
-        for cell in run.select(dataset=entry.name, method=label):
-            rows = run.rows_of(cell)
-            tenth = rows.position * TENTHS // entry.samples
-            zero_shot = rows.zero_shot_prediction == rows.label
-            parts = (tenth, rows.confidence, rows.correct, zero_shot, rows.zero_shot_confidence)
-            streams.setdefault(cell.order, []).append(np.stack(parts))
-    curves = [_curves(np.concatenate(parts, axis=1)) for parts in streams.values()]
-    return {key: _over_orders([curve[key] for curve in curves]) for key in curves[0]}
-
-
-def _curves(stream: FloatArray) -> dict[str, list[float]]:
-    """Return the quantities of one stream (5, n) in every tenth, and up to its end."""
-    curves: dict[str, list[float]] = {}
-    for tenth in range(TENTHS):
-        for where, chosen in (("", stream[0] == tenth), ("_so_far", stream[0] <= tenth)):
-            _, confidence, correct, zero_shot, zero_shot_confidence = stream[:, chosen]
-            values = {
-                "gain": correct.mean() - zero_shot.mean(),
-                "gap": confidence.mean() - correct.mean(),
-                "zero_shot_gap": zero_shot_confidence.mean() - zero_shot.mean(),
-                "ece": _ece(confidence, correct),
-            }
-            for key, value in values.items():
-                curves.setdefault(f"{key}{where}", []).append(float(value))
-    return curves
-
-
-def _ece(confidence: FloatArray, correct: FloatArray) -> float:
-    from dtpt.metrics import Predictions
-
-    predictions = Predictions.from_confidence(confidence, correct > 0)
-    return METRICS["ece"].value(predictions, Conventions())
-
-
-def _over_orders(curves: list[list[float]]) -> list[dict[str, float]]:
-    values = np.array(curves)  # (orders, tenths)
-    count = len(values)
-    errors = values.std(axis=0, ddof=1) / np.sqrt(count)
-    ends = [
-        student_difference(float(mean), float(error), freedom=count - 1, level=0.95)
-        for mean, error in zip(values.mean(axis=0), errors, strict=True)
-    ]
-    return [{"value": one.estimate, "low": one.low, "high": one.high} for one in ends]
-
-
 def stream_tables(study: Study) -> Iterator[Table | str]:
-    """Yield differences to zero-shot, then accuracy and confidence along the streams."""
+    """Yield differences to zero-shot, then accuracy and calibration along the streams."""
     yield from study_tables(study, {"method": "method"})
-    titles = {"gain": "accuracy minus zero-shot's in the same images", "gap": "signed gap"}
-    columns = tuple(Column(f"{100 * (k + 1) // TENTHS} %") for k in range(TENTHS))
     positions = study.facts["positions"]
     for family in dict.fromkeys(facts["family"] for facts in positions):
-        for key, title in titles.items():
-            metric = METRICS["signed_gap"]
-            rows = tuple(
-                Row(
-                    facts["method"],
-                    tuple(Cell(number_text(p["value"], metric, signed=True)) for p in facts[key]),
-                    group=f"order {facts['order']}",
-                )
-                for facts in positions
-                if facts["family"] == family
-            )
-            yield Table(f"{family}: {title} (%), in tenths of the stream", columns, rows)
+        own = [facts for facts in positions if facts["family"] == family]
+        yield from position_tables(own, title=family)
     yield (
-        "Differences to zero-shot are over orders of the same images: they hold for these images. "
-        f"{LEGEND}"
+        "Differences of stream methods are over orders of the same images: they hold for these "
+        f"images. {LEGEND}"
     )
 
 

@@ -9,14 +9,21 @@ from dtpt.errors import DtptError, OptionError, ReportError, short_repr
 from dtpt.files import AnyPath, as_path, printable
 from dtpt.methods import method_cost, resolve_method
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import SUMMARY, Average, FamilyFacts, Resampling, compare_conditions
+from dtpt.report.facts import (
+    SUMMARY,
+    Average,
+    FamilyFacts,
+    Resampling,
+    compare_conditions,
+    family_positions,
+)
 from dtpt.report.load import Condition, Source, Variant, load_runs
 from dtpt.report.tables import (
     choice_table,
     difference_tables,
     headline_table,
     pooled_table,
-    spread_table,
+    stream_tables,
 )
 from dtpt.report.words import Paragraph, verdict_paragraphs
 from dtpt.runs.reading import Run
@@ -53,7 +60,10 @@ class Comparisons:
                 "model": condition.model,
                 "template": condition.template,
                 "verdicts": [p.text for p in verdict_paragraphs(condition, families)],
-                "families": [facts.document() for facts in families],
+                "families": [
+                    {**facts.document(), "positions": family_positions(condition, facts)}
+                    for facts in families
+                ],
             }
             for condition, families in self.conditions
         ]
@@ -69,7 +79,7 @@ class Comparisons:
                 tables.append(headline_table(facts, key="headline"))
                 tables += difference_tables(facts, prefix="headline")
                 tables += [pooled_table(facts, key="pooled")] if facts.pooled else []
-                tables += [spread_table(facts, key="spread")] if facts.spreads else []
+                tables += stream_tables(condition, facts, key="streams")
             yield condition.title, verdict_paragraphs(condition, families), tables
 
 

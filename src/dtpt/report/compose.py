@@ -37,6 +37,7 @@ from dtpt.report.tables import (
     pooled_table,
     prompt_table,
     set_table,
+    stream_tables,
 )
 from dtpt.report.words import Paragraph, caption, verdict_paragraphs
 from dtpt.runs.results import safe_name
@@ -323,7 +324,11 @@ def _part(
         bars=bar_table(families),
         headline=tuple(headline_table(facts, key=key) for key, facts in keys.items()),
         pooled=tuple(pooled_table(f, key=f"{key}-pooled") for key, f in keys.items() if f.pooled),
-        differences=tuple(t for key, f in keys.items() for t in difference_tables(f, prefix=key)),
+        differences=tuple(
+            table
+            for key, f in keys.items()
+            for table in (*difference_tables(f, prefix=key), *stream_tables(condition, f, key=key))
+        ),
         means=tables,
         sets=tuple(
             (

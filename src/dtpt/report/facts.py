@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dtpt.analysis.positions import along_streams
 from dtpt.data import family_title
 from dtpt.errors import ReportError
 from dtpt.metrics import (
@@ -302,6 +303,22 @@ def _spreads(sets: Mapping[str, Sequence[Predictions]]) -> dict[str, Spread]:
             float(over_orders.max()),
         )
     return spreads
+
+
+def family_positions(condition: Condition, facts: FamilyFacts) -> list[dict[str, Any]]:
+    """Return accuracy and calibration along the streams of every method that carries state."""
+    found = []
+    for variant in facts.variants:
+        streams = [
+            (cell.order, cell.records, cell.expected)
+            for (name, other, repeat), cell in condition.cells.items()
+            if other == variant and name in facts.sets and repeat in condition.seeds
+            if cell.order is not None
+        ]
+        if streams:
+            known = {"family": facts.title, "order": condition.order, "method": variant.label}
+            found.append(known | along_streams(streams))
+    return found
 
 
 def _draw(methods: Methods, sets: tuple[str, ...], *, resampling: Resampling) -> Draws:

@@ -33,7 +33,7 @@ from dtpt.tuning.settings import TuningSettings
 
 COLUMNS = (
     *("sample", "cluster", "label", "prediction", "correct", "confidence", "p_label"),
-    *("sum_squares", "zero_shot_prediction", "zero_shot_confidence"),
+    *("sum_squares", "zero_shot_prediction", "zero_shot_confidence", "position"),
 )
 DERIVED = {
     "temperature": " + temperature (leave-one-dataset-out)",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dtpt.analysis.positions import position_tables
 from dtpt.clip.ensembles import prompt_label
 from dtpt.data import family_title
 from dtpt.methods import PAPER_METHODS, method_title
@@ -19,6 +20,7 @@ from dtpt.report.facts import (
     FamilyFacts,
     MeanFacts,
     Number,
+    family_positions,
 )
 from dtpt.report.load import Condition, Variant, set_title
 from dtpt.report.paper.numbers import PaperDifference, PaperFloor
@@ -93,7 +95,16 @@ def pooled_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
     )
 
 
-def spread_table(facts: FamilyFacts, *, key: str) -> Table:
+def stream_tables(condition: Condition, facts: FamilyFacts, *, key: str) -> list[Table]:
+    """Return what orders and positions change for methods that carry state; none without such."""
+    spreads = [_spread_table(facts, key=f"{key}-spread")] if facts.spreads else []
+    positions = family_positions(condition, facts)
+    title = f"{facts.title}, {_scope(facts)}"
+    along = position_tables(positions, title=title, key=f"{key}-along", name=method_title)
+    return [*spreads, *along] if positions else spreads
+
+
+def _spread_table(facts: FamilyFacts, *, key: str) -> Table:
     """Return how stream methods differ between orders of the same images, and between seeds."""
     columns, lines = [], []
     for metric in map(METRICS.__getitem__, SPREAD):

@@ -24,8 +24,9 @@ from dtpt.metrics import (
 )
 from dtpt.report.bars import same_method
 from dtpt.report.derived import shown_variants
-from dtpt.report.facts import FamilyFacts, Number, family_methods
+from dtpt.report.facts import FamilyFacts, Number, family_methods, family_positions
 from dtpt.report.figures import CaptionedFigure, captioned
+from dtpt.report.figures.streams import along_figure, described
 from dtpt.report.figures.style import (
     BAR,
     BLUE,
@@ -282,7 +283,7 @@ def pooled_reliability(
 def family_figures(
     condition: Condition, facts: FamilyFacts, *, key: str
 ) -> Iterator[CaptionedFigure]:
-    """Yield reliability, risk, confidence and the trade-off on all images of a family."""
+    """Yield reliability, risk, confidence, trade-off and streams on all images of a family."""
     where, methods = _where(facts), _pooled(condition, facts)
     yield pooled_reliability(condition, facts, key=f"{key}-reliability")
     yield _risk(methods, key=f"{key}-risk", **where)
@@ -295,6 +296,10 @@ def family_figures(
     words = [f"{v.title}: ECE {100 * (n['ece'].value or 0):.1f} %" for v, n in values.items()]
     figure, _ = pareto_figure(points, title=caption("pareto", "title", **where))
     yield captioned("pareto", figure, key=f"{key}-pareto", words=words, **where)
+    if positions := family_positions(condition, facts):
+        where["size"] = facts.size  # of all seeds
+        figure, words = along_figure(positions), described(positions)
+        yield captioned("streams", figure, key=f"{key}-streams", words=words, **where)
 
 
 def _pooled(

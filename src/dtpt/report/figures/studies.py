@@ -16,6 +16,7 @@ from dtpt.calibration import HeldOut, SplitCheck
 from dtpt.methods import method_title
 from dtpt.metrics import risk_coverage_curve
 from dtpt.report.figures.reliability import risk_coverage_figure
+from dtpt.report.figures.streams import GAP, along_figure
 from dtpt.report.figures.style import (
     GOLD,
     GREY,
@@ -30,7 +31,6 @@ from dtpt.report.figures.style import (
 )
 
 WIDTH, HEIGHT = 4.8, 3.4
-GAP = "confidence − accuracy (%)"
 BASIS_LOOKS = dict(
     zip(
         NAMED,
@@ -69,23 +69,8 @@ def _draw_dial(axes: Axes, family: StudyFamily) -> None:
 
 
 def positions_figure(study: Study) -> Figure:
-    """Draw the signed gap along the streams: a line for each method and kind of order."""
-    positions = study.facts["positions"]
-
-    def draw(axes: Axes, family: StudyFamily) -> None:
-        own = [facts for facts in positions if facts["family"] == family.family]
-        dashes = dict(zip(dict.fromkeys(f["order"] for f in own), ("-", "--", ":"), strict=False))
-        looks = looks_for((facts["method"], None) for facts in own)
-        for facts in own:
-            look, dash = looks[facts["method"], None], dashes.get(facts["order"], "-.")
-            x = [100 * (k + 1) / len(facts["gap"]) for k in range(len(facts["gap"]))]
-            y, low, high = ([100 * p[e] for p in facts["gap"]] for e in ("value", "low", "high"))
-            axes.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
-            label = f"{facts['method']}, {facts['order']}"
-            axes.plot(x, y, color=look.colour, linestyle=dash, label=label)
-        axes.axhline(0, color=INK, linewidth=0.8)
-
-    return _panels(study, draw, labels=("position in the stream (%)", GAP))
+    """Draw accuracy, gap and ECE along the streams of a study."""
+    return along_figure(study.facts["positions"])
 
 
 def controls_figure(study: Study) -> Figure:
