@@ -1,11 +1,14 @@
 """Methods that carry state, against a few lines written from their definitions."""
 
 import math
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+import dtpt
 from dtpt.data.catalog import NAMED_SETS
 from dtpt.errors import MethodError
 from dtpt.methods import METHODS, resolve_method
@@ -231,6 +234,27 @@ def test_method_is_its_definition(name, seed):
     torch.testing.assert_close(ours, plain, rtol=0, atol=1e-10)
     zero_shot = torch.stack([SCALE * text_features() @ v[0] for v in view_stream(seed)])
     assert not torch.allclose(ours.softmax(-1), zero_shot.softmax(-1), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_method_is_in_two_files(name):
+    module = METHODS[name].initial.__module__
+    known = (f"from {module} import", f'"{name}"')
+    source = Path(dtpt.__file__).parent
+    files = {p.relative_to(source).as_posix() for p in source.rglob("*.py") if is_in(p, known)}
+    files.discard("analysis/streams.py")  # the methods of the study, when none are given
+    assert files == {f"methods/{module.rpartition('.')[2]}.py", "methods/table.py"}
+
+
+@cache
+def text_of(path):
+    """Return a module without its examples."""
+    lines = path.read_text("utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(">>>"))
+
+
+def is_in(path, words):
+    return any(word in text_of(path) for word in words)
 
 
 @pytest.mark.parametrize("name", STREAMS)

@@ -21,20 +21,22 @@ from pathlib import Path
 
 import ray._private.utils
 from ray.cluster_utils import Cluster
-from tiny_runs import exported, named_options
+from tiny_runs import WITH_STREAMS, exported, named_options
 
 from dtpt.errors import RunError
 from dtpt.executors.cluster import QUIET
-from dtpt.runs import open_run, run_options
+from dtpt.runs import open_run, run_options, schedule
 from dtpt.runs.progress import Silent
 
 STORE_BYTES = 80_000_000  # Ray's smallest object store
 LONG = 300.0  # seconds; a loaded machine takes its time
+PART = 7  # rows of a stream
 DRIVER = """
 import json, sys
 from pathlib import Path
-from dtpt.runs import run_options
+from dtpt.runs import run_options, schedule
 from tiny_runs import named_options
+schedule.ROWS_OF_PART = int(sys.argv[3])
 home = Path(sys.argv[1])
 run_options(named_options(home, home / "run", **json.loads(sys.argv[2]))).close()
 """
@@ -82,7 +84,7 @@ def workers_left():
 
 
 class Faults(Silent):
-    """Removes nodes and kills workers while images are stored, and adds a node for each removed.
+    """Removes nodes and kills workers while rows are stored, and adds a node for each removed.
 
     Nodes are started by one thread, which lives as long as they do.
     """
@@ -95,7 +97,7 @@ class Faults(Silent):
         step = images // (len(faults) + 1)
         self.faults = {step * (k + 1): name for k, name in enumerate(faults)}
         self.due, self.joins = [], []
-        self.stored = self.kills = self.removals = 0
+        self.stored = self.rows = self.kills = self.removals = 0
         self.notes = []
         self.starter = ThreadPoolExecutor(1)
 
@@ -104,6 +106,7 @@ class Faults(Silent):
 
     def advance(self, title, *, worker=0):
         self.stored += 1
+        self.rows += 1 if "tda" in title else 3
         if self.stored in self.faults:
             self.due.append(self.faults[self.stored])
         if self.due and self.inject(self.due[0]):
@@ -140,7 +143,7 @@ def stored_rows(output):
 def kill_driver(home, options, sent):
     """Start a driver and send it a signal when it has stored some more rows."""
     before = stored_rows(home / "run")
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, home, json.dumps(options)])
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, home, json.dumps(options), str(PART)])
     deadline = time.monotonic() + LONG
     while stored_rows(home / "run") < before + 30:
         if driver.poll() is not None or time.monotonic() > deadline:
@@ -158,19 +161,22 @@ def main():
     ray._private.utils.set_sigterm_handler = lambda _: None  # impossible where nodes are added
     cluster = make_head()
     nodes = [add_node(cluster) for _ in range(count)]
+    schedule.ROWS_OF_PART = PART
     options = {"workers": "auto", "seed": [*range(seeds)], "executor": f"ray={cluster.address}"}
+    options |= WITH_STREAMS
     signals = [signal.SIGINT if number % 2 else signal.SIGKILL for number in range(drivers)]
     facts = {"drivers": [kill_driver(home, options, sent) for sent in signals]}
     parsed = named_options(home, home / "run", **options)
     images = seeds * len(list((home / "images").rglob("*.png")))
-    missing = images - stored_rows(home / "run") // len(parsed.method)
+    streamed = images * len(parsed.order_seeds)  # after the images
+    missing = images - stored_rows(home / "run") // 3 + streamed
     faults = Faults(cluster, nodes, removals=removals, kills=kills, images=missing)
     with run_options(parsed, reporter=faults) as run:
         facts["exported"] = exported(run).decode()
         facts["counts"] = list(run.counts().values())
         facts["sessions"] = run.sessions()
     facts["workers_left"] = workers_left()
-    facts |= {name: getattr(faults, name) for name in ("notes", "kills", "removals", "stored")}
+    facts |= {name: getattr(faults, name) for name in ("notes", "kills", "removals", "rows")}
     facts["joins"] = len([join.result() for join in faults.joins])
     cluster.shutdown()
     faults.starter.shutdown()

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 import torch._dynamo  # the first optimiser would import these two, in every run
 import torch.fx.experimental.symbolic_shapes
-from tiny_runs import TINY_OPTIONS, tiny_clip
+from tiny_runs import TINY_OPTIONS, WITH_STREAMS, tiny_clip
 
 from dtpt.data import load_dataset
 from dtpt.errors import RunError
-from dtpt.runs import EvalOptions, open_run, run_options
+from dtpt.runs import EvalOptions, open_run, run_options, schedule
 from dtpt.runs.progress import Silent
 
 
@@ -58,13 +58,14 @@ def end(child: int, pipe: int) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def finished(output: Path) -> int:
-    """How many images have all their rows."""
+def finished(output: Path, images: int) -> float:
+    """Which fraction of the rows is stored."""
     try:
         with open_run(output) as run:
-            return min(ok for ok, _ in run.counts().values())
+            counts = run.counts().values()
+            return sum(ok for ok, _ in counts) / (images * len(counts))
     except RunError:
-        return 0
+        return 0.0
 
 
 def main() -> None:
@@ -72,7 +73,9 @@ def main() -> None:
     torch.set_num_threads(1)
     model = tiny_clip()
     dataset = load_dataset(f"folder:{images}")
-    options = EvalOptions(output=output, dataset=(dataset.name,), **TINY_OPTIONS)
+    schedule.ROWS_OF_PART = 3
+    chosen = {**TINY_OPTIONS, **WITH_STREAMS}
+    options = EvalOptions(output=output, dataset=(dataset.name,), **chosen)
     generator = random.Random(0)
 
     def work(reporter: Signal) -> None:
@@ -87,7 +90,7 @@ def main() -> None:
         child, pipe = fork(work)
         os.read(pipe, 1)
         # whatever the machine's speed: the images shall last for all kills
-        if finished(output) / len(dataset) < 0.7 * kill / kills:
+        if finished(output, len(dataset)) < 0.7 * kill / kills:
             os.read(pipe, 1)
         time.sleep(generator.uniform(0, 0.02))
         os.kill(child, signal.SIGKILL)

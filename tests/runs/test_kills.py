@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tiny_runs import draw_images, exported
+from tiny_runs import WITH_STREAMS, draw_images, exported
 
 from dtpt.data import load_dataset
 from dtpt.runs import open_run
@@ -44,11 +44,11 @@ def test_kills_lose_no_row_and_double_none(memory_path, run_tiny):
     assert done.returncode == 0, done.stderr
     killed = open_run(folder / "killed")
     assert sum(session["seconds"] is None for session in killed.sessions()) >= KILLS
-    whole = run_tiny(
-        dataset_object=load_dataset(f"folder:{folder / 'many'}"), output=folder / "whole"
-    )
+    many = load_dataset(f"folder:{folder / 'many'}")
+    whole = run_tiny(dataset_object=many, output=folder / "whole", **WITH_STREAMS)
     assert exported(killed) == exported(whole)
     assert set(killed.counts().values()) == {(21, 0)}
     with closing(sqlite3.connect(killed.path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert connection.execute("SELECT count(*) FROM rows").fetchone() == (63,)
+        assert connection.execute("SELECT count(*) FROM states").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM rows").fetchone() == (5 * 21,)

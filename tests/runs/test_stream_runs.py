@@ -137,10 +137,11 @@ def parts(monkeypatch):
 STREAMS = {"method": ("zero-shot", "tda", "tda:views"), "order_seeds": (0, 1), "seed": (0, 1)}
 
 
-@pytest.fixture
-def whole(home, tmp_path):
+@pytest.fixture(scope="module")
+def whole(home, tmp_path_factory):
     """The rows of streams that were not interrupted, each in one part."""
-    return exported(run_options(named_options(home, tmp_path / "whole", **STREAMS)))
+    folder = tmp_path_factory.mktemp("whole")
+    return exported(run_options(named_options(home, folder, **STREAMS)))
 
 
 @pytest.mark.usefixtures("parts")

@@ -27,6 +27,9 @@ TINY_OPTIONS = {
     "rho": 0.5,
 }
 
+# beside images: two streams, of which parts are stored
+WITH_STREAMS = {"method": (*TINY_OPTIONS["method"], "tda"), "order_seeds": (0, 1)}
+
 ROW = Row(0, 0.5, 1.0, 0.5, 0.4, "[[0,0.5]]", 0, 0.5)  # where any row will do
 
 

@@ -26,7 +26,7 @@ from dtpt.report.bars import same_method
 from dtpt.report.derived import shown_variants
 from dtpt.report.facts import FamilyFacts, Number, family_methods, family_positions
 from dtpt.report.figures import CaptionedFigure, captioned
-from dtpt.report.figures.streams import along_figure, described
+from dtpt.report.figures.streams import along_figure, along_words
 from dtpt.report.figures.style import (
     BAR,
     BLUE,
@@ -298,7 +298,7 @@ def family_figures(
     yield captioned("pareto", figure, key=f"{key}-pareto", words=words, **where)
     if positions := family_positions(condition, facts):
         where["size"] = facts.size  # of all seeds
-        figure, words = along_figure(positions), described(positions)
+        figure, words = along_figure(positions), along_words(positions)
         yield captioned("streams", figure, key=f"{key}-streams", words=words, **where)
 
 

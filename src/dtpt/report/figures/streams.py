@@ -32,9 +32,9 @@ def along_figure(positions: Sequence[Facts]) -> Figure:
     families = list(dict.fromkeys(facts["family"] for facts in positions))
     orders = list(dict.fromkeys(facts["order"] for facts in positions))
     rows = [(family, quantity) for family in families for quantity in QUANTITIES]
-    figure = new_figure(2.7 * len(orders) + 0.5, 2.0 * len(rows) + 0.5)
+    figure = new_figure(2.7 * len(orders) + 0.6, 2.0 * len(rows) + 0.5, left=0.72)
     grid = figure.subplots(len(rows), len(orders), sharex=True, sharey="row", squeeze=False)
-    figure.subplots_adjust(hspace=0.28, wspace=0.1)
+    figure.subplots_adjust(hspace=0.14, wspace=0.1)
     looks = looks_for((facts["method"], None) for facts in positions)
     for (family, quantity), line in zip(rows, grid, strict=True):
         for order, axes in zip(orders, line, strict=True):
@@ -43,11 +43,13 @@ def along_figure(positions: Sequence[Facts]) -> Figure:
                 _draw_along(axes, facts, quantity=quantity, look=looks[facts["method"], None])
             if own:
                 _draw_untuned(axes, own[0], quantity=quantity)
-            axes.set_title(f"{family}, {order}", loc="left", fontsize=9, color=INK)
+            title = f"{family}, {order}" if quantity == next(iter(QUANTITIES)) else ""
+            axes.set_title(title, loc="left", fontsize=9, color=INK)
             tidy(axes, grid="both")
         line[0].set_ylabel(QUANTITIES[quantity])
     for axes in grid[-1]:
         axes.set_xlabel("position in the stream (%)")
+    grid[0, -1].plot([], [], color=INK, linestyle="--", label="from the start")
     add_legend_beside(figure, grid[0, -1])
     return figure
 
@@ -64,7 +66,7 @@ def _draw_along(axes: Axes, facts: Facts, *, quantity: str, look: Series) -> Non
 
 def _draw_untuned(axes: Axes, facts: Facts, *, quantity: str) -> None:
     if quantity == "gain":
-        axes.axhline(0, color=GREY, linewidth=1.1)
+        axes.axhline(0, color=GREY, linewidth=1.1, label="zero-shot")
         return
     for suffix, dash in (("", "-"), (SO_FAR, "--")):
         x, values = _positions(facts[f"zero_shot_{quantity}{suffix}"])
@@ -77,7 +79,7 @@ def _positions(windows: Sequence[Facts], key: str = "value") -> tuple[list[float
     return x, [math.nan if each[key] is None else 100 * each[key] for each in windows]
 
 
-def described(positions: Sequence[Facts]) -> list[str]:
+def along_words(positions: Sequence[Facts]) -> list[str]:
     """Return the gap at both ends of the streams, in words."""
     texts = []
     for facts in positions:
