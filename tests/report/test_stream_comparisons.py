@@ -80,7 +80,10 @@ def test_spread_over_orders_stands_beside_the_one_over_seeds(run):
     )
     (_, _, tables), *_ = compared.sections()
     (table,) = (table for table in tables if table.key == "streams-spread")
-    assert len(table.rows) == 2
+    row = next(row for row in table.rows if "ECE" in row.group and row.title == "TDA")
+    expected = (spread.orders, spread.seeds, spread.low, spread.high)
+    assert [cell.text for cell in row.cells] == [f"{100 * value:.2f}" for value in expected]
+    assert (facts.seeds, facts.orders, facts.several) == (2, 4, "2 seeds and 4 orders")
 
 
 def test_comparisons_and_report_go_along_the_streams(run, tmp_path):

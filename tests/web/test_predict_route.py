@@ -132,6 +132,7 @@ def test_an_error_under_way_is_the_last_line(server):
         ({"methods": ["d-tpt@-1"]}, "method_invalid", "lambda"),
         ({"methods": ["d-tpt@1e308"]}, "settings_invalid", "1e308"),
         ({"methods": ["d-tpt@auto"]}, "method_invalid", "lambda"),
+        ({"methods": ["tda"]}, "method_invalid", "state"),
         ({"template": "no name"}, "classes_invalid", "{}"),
         ({"views": 65}, "settings_invalid", "64"),
         ({"views": 0}, "settings_invalid", "views"),

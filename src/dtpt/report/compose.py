@@ -106,7 +106,7 @@ class Report:
         """The one sentence of doubt on the first screen."""
         if self.note:
             return self.note
-        seeds = min(len(part.condition.seeds) for part in self.parts)
+        seeds = min(len({s.seed for s in part.condition.seeds}) for part in self.parts)
         return caption("lead", "one-seed" if seeds == 1 else "classes")
 
     @property

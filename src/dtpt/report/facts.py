@@ -109,7 +109,14 @@ class FamilyFacts:
     worst: dict[str, dict[str, tuple[str, float]]]  # data set and value, by label and metric
     comparisons: tuple[Comparison, ...]  # with those in `against`, first minus second
     spreads: dict[str, dict[str, Spread]] = field(default_factory=dict)  # of stream methods
+    orders: int = 1  # of the images, where methods carry state
     direction: str = ""  # `over` or `under`: the untuned model is significantly so
+
+    @property
+    def several(self) -> str:
+        """What is averaged over: `2 seeds and 10 orders`; empty for one of each."""
+        counts = {"seeds": self.seeds, "orders": self.orders}
+        return " and ".join(f"{count} {name}" for name, count in counts.items() if count > 1)
 
     def value(self, variant: Variant, metric: str) -> float:
         return self.values[variant.label][metric].value or 0.0
@@ -258,6 +265,7 @@ def compare_methods(
     each = comparisons[0].level if comparisons else resampling.level
     floors = {v.label: _floor(m.values()) for v, m in methods.items()}
     over_images = {v.label: _floor([pool(m).seeds]) for v, m in methods.items()}
+    orders = max(len({p.order for p in next(iter(m.values()))}) for m in methods.values())
     return FamilyFacts(
         family=family,
         title=family_title(family),
@@ -265,7 +273,8 @@ def compare_methods(
         sets=tuple(by_set),
         images=len(first),
         clusters=sum(first.clusters),
-        seeds=len(first.seeds),
+        seeds=len(first.seeds) // orders,
+        orders=orders,
         average=resampling.average,
         level=resampling.level,
         variants=tuple(methods),

@@ -51,6 +51,7 @@ def headline_table(facts: FamilyFacts, *, key: str, title: str = "") -> Table:
     is_mean = facts.average == "datasets" and len(facts.sets) > 1
     metrics = [m for m in HEADLINE if m in facts.values[facts.variants[0].label]]
     text = caption("tables", "mean" if is_mean else "single-set", images=_images(facts))
+    text += _over_orders(facts)
     names = " and ".join(base.title for base in facts.against)
     is_undecided = facts.comparisons and not facts.is_decided
     notes = [caption("tables", "undecided", names=names)] if is_undecided else []
@@ -106,28 +107,28 @@ def stream_tables(condition: Condition, facts: FamilyFacts, *, key: str) -> list
 
 def _spread_table(facts: FamilyFacts, *, key: str) -> Table:
     """Return how stream methods differ between orders of the same images, and between seeds."""
-    columns, lines = [], []
+    lines = []
     for metric in map(METRICS.__getitem__, SPREAD):
-        columns += [
-            *(Column(f"{metric.title}: ± over orders"), Column("± over seeds"), Column("orders")),
-        ]
-    for variant in facts.variants:
-        if not (spreads := facts.spreads.get(variant.label)):
-            continue
-        cells = []
-        for name in SPREAD:
-            metric, spread = METRICS[name], spreads[name]
+        for variant in facts.variants:
+            if not (spreads := facts.spreads.get(variant.label)):
+                continue
+            spread = spreads[metric.key]
             seeds = "—" if spread.seeds is None else metric.text(spread.seeds)
-            ends = [number_text(value, metric) for value in (spread.low, spread.high)]
-            cells += [Cell(metric.text(spread.orders)), Cell(seeds), Cell(" to ".join(ends))]
-        lines.append(Row(variant.title, tuple(cells)))
+            texts = [metric.text(spread.orders), seeds]
+            texts += [number_text(value, metric) for value in (spread.low, spread.high)]
+            lines.append(Row(variant.title, tuple(map(Cell, texts)), group=metric.title))
+    heads = ("± over orders", "± over seeds", "lowest order", "highest order")
     title = f"{facts.title}: spread over orders, {_scope(facts)}"
-    return Table(title, tuple(columns), tuple(lines), key=key)
+    return Table(title, tuple(map(Column, heads)), tuple(lines), key=key)
+
+
+def _over_orders(facts: FamilyFacts) -> str:
+    return f" {caption('tables', 'orders')}" if facts.spreads else ""
 
 
 def _images(facts: FamilyFacts) -> str:
     sets = f" of {len(facts.sets)} data sets" if len(facts.sets) > 1 else ""
-    average = f", averaged over {facts.seeds} seeds" if facts.seeds > 1 else ""
+    average = f", averaged over {facts.several}" if facts.several else ""
     return f"{facts.size}{sets}{average}"
 
 
@@ -163,7 +164,8 @@ def _difference_table(facts: FamilyFacts, base: Variant, *, key: str) -> Table:
         [(METRICS[metric], "") for metric in metrics],
         key=key,
         title=f"{facts.title}: difference to {base.title}",
-        text=caption("tables", "differences", **words, level=100 * facts.level),
+        text=caption("tables", "differences", **words, level=100 * facts.level)
+        + _over_orders(facts),
         signed=True,
     )
 

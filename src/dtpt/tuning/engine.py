@@ -523,7 +523,10 @@ def _needs_text_tower(method: Method, *, several: bool = False) -> MethodError:
 def initial_state(tuner: Tuner, method: ResolvedMethod) -> Any:
     """Return the state before the first image of a stream."""
     if method.method.initial is None:
-        raise MethodError(f"{method.name} carries no state: run it with Tuner.predict.")
+        raise MethodError(
+            f"{method.name} carries no state: use Classifier.predict, `dtpt predict` without "
+            "--stream, or Tuner.predict."
+        )
     return method.method.initial(tuner.initial_text_features, logit_scale=tuner.logit_scale)
 
 

@@ -254,7 +254,7 @@ def lead_reliability(
     if not shown:
         return None
     images = sum(facts.images for facts in families)
-    size = f"{images:,} images" + ", first seed" * (families[0].seeds > 1)
+    size = f"{images:,} images" + ", first seed" * bool(families[0].several)
     return _reliability(shown, key=key, kind="lead-reliability", panel=(2.3, 1.95), size=size)
 
 
@@ -311,7 +311,7 @@ def _pooled(
 
 
 def _where(facts: FamilyFacts) -> dict[str, Any]:
-    size = facts.size + (", first seed" if facts.seeds > 1 else "")
+    size = facts.size + (", first seed" if facts.several else "")
     return {"where": facts.title.lower(), "size": size}
 
 
