@@ -9,10 +9,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runs"))
 
+import stream_tables
 from tiny_runs import draw_images, tiny_clip
 
+from dtpt.analysis import streams
 from dtpt.analysis.positions import WINDOWS, along_streams
-from dtpt.analysis.streams import STREAMS, StreamsOptions, stream_tables
+from dtpt.analysis.streams import STREAMS, StreamsOptions
+from dtpt.analysis.study import save_json
 from dtpt.data import load_dataset
 from dtpt.metrics import METRICS, Conventions, Predictions
 from dtpt.metrics.distributions import student_quantile
@@ -109,7 +112,7 @@ def test_windows_without_an_image_have_no_value():
 
 def test_tables_and_figure_have_every_method_and_order(study):
     made, _ = study
-    tables = list(stream_tables(made))
+    tables = list(streams.stream_tables(made))
     along = [
         table for table in tables if getattr(table, "columns", ()) and len(table.columns) == 10
     ]
@@ -121,3 +124,32 @@ def test_tables_and_figure_have_every_method_and_order(study):
     gaps = [each["value"] for each in made.facts["positions"][0]["gap_so_far"]]
     lines = [line.get_ydata() for axes in figure.axes for line in axes.lines]
     assert any(np.allclose(line, 100 * np.array(gaps)) for line in lines if len(line) == WINDOWS)
+
+
+def test_tables_of_the_documentation_are_those_of_the_study(study, tmp_path):
+    made, _ = study
+    save_json(made, tmp_path / "streams.json")
+    (tmp_path / "streams.svg").write_text("<svg/>")
+    page = tmp_path / "streams.md"
+    page.write_text(
+        "![](streams-tiny.svg)\n<!-- made: tiny -->\n<!-- end -->\n"
+        "<!-- made: other -->\nold\n<!-- end -->\n"
+    )
+    stream_tables.write("tiny", tmp_path, page=page)
+    text = page.read_text()
+    assert text.endswith("<!-- made: other -->\nold\n<!-- end -->\n")
+    (family,) = made.families
+    cells = [row.split(" | ") for row in text.splitlines() if row.startswith("| `tda`")]
+    assert [row[0] for row in cells] == ["| `tda` − `zero-shot`", "| `tda` − `mean-views`"]
+    for row, base in zip(cells, ("zero-shot", "mean-views"), strict=True):
+        (gap,) = (
+            c
+            for c in family.comparisons
+            if (c.first, c.second) == ("tda, shuffled", f"{base}, shuffled")
+            if c.metric == "signed_gap"
+        )
+        assert row[3].startswith(f"{100 * gap.estimate:+.2f}".replace("-", "−"))
+        assert ("*" in row[3]) == gap.significant
+    assert (tmp_path / "streams-tiny.svg").read_text() == "<svg/>"
+    with pytest.raises(SystemExit):
+        stream_tables.write("none", tmp_path, page=page)

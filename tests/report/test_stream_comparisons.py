@@ -99,6 +99,9 @@ def test_comparisons_and_report_go_along_the_streams(run, tmp_path):
     (figure,) = (f for f in report.report.figures if f.key.endswith("-streams"))
     assert "TDA" in figure.alternative
     assert "family-1-along-gap" in {table.key for table in report.report.tables}
+    (part,) = report.report.parts  # guarantees are for images that are exchangeable
+    (coverage,) = part.coverage.tables
+    assert [row.title for row in coverage.rows] == ["Zero-shot"]
 
 
 def test_one_order_has_no_interval():

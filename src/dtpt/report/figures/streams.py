@@ -11,9 +11,9 @@ from dtpt.methods import method_title
 from dtpt.report.figures.style import (
     GREY,
     INK,
+    LEGEND,
     Series,
     Style,
-    add_legend_beside,
     looks_for,
     new_figure,
     tidy,
@@ -21,6 +21,7 @@ from dtpt.report.figures.style import (
 
 GAP = "confidence − accuracy (%)"
 QUANTITIES = {"gain": "accuracy − zero-shot's (%)", "gap": GAP, "ece": "ECE (%)"}
+PER_LINE = 3  # methods in a line of the legend
 
 
 def along_figure(positions: Sequence[Facts]) -> Figure:
@@ -32,10 +33,13 @@ def along_figure(positions: Sequence[Facts]) -> Figure:
     families = list(dict.fromkeys(facts["family"] for facts in positions))
     orders = list(dict.fromkeys(facts["order"] for facts in positions))
     rows = [(family, quantity) for family in families for quantity in QUANTITIES]
-    figure = new_figure(2.7 * len(orders) + 0.6, 2.0 * len(rows) + 0.5, left=0.72)
+    looks = looks_for((facts["method"], None) for facts in positions)
+    lines = -(-(len(looks) + 2) // PER_LINE)
+    bottom = 0.55 + 0.2 * lines  # for the legend
+    size = max(2.7 * len(orders) + 0.6, 5.0), 2.0 * len(rows) + bottom
+    figure = new_figure(*size, left=0.72, bottom=bottom)
     grid = figure.subplots(len(rows), len(orders), sharex=True, sharey="row", squeeze=False)
     figure.subplots_adjust(hspace=0.14, wspace=0.1)
-    looks = looks_for((facts["method"], None) for facts in positions)
     for (family, quantity), line in zip(rows, grid, strict=True):
         for order, axes in zip(orders, line, strict=True):
             own = [f for f in positions if (f["family"], f["order"]) == (family, order)]
@@ -49,8 +53,9 @@ def along_figure(positions: Sequence[Facts]) -> Figure:
         line[0].set_ylabel(QUANTITIES[quantity])
     for axes in grid[-1]:
         axes.set_xlabel("position in the stream (%)")
-    grid[0, -1].plot([], [], color=INK, linestyle="--", label="from the start")
-    add_legend_beside(figure, grid[0, -1])
+    grid[0, 0].plot([], [], color=INK, linestyle="--", label="from the start")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=PER_LINE, **LEGEND)
     return figure
 
 

@@ -1,0 +1,83 @@
+"""Write a table of docs/streams.md, and its figure, from a study of streams.
+
+    python docs/stream_tables.py NAME runs/streams
+
+NAME is that of a part of the page, between `<!-- made: NAME -->` and `<!-- end -->`; the folder is
+the --output of `dtpt analyze streams`. The table has the differences of accuracy, gap and Brier
+score; the figure becomes `docs/streams-NAME.svg` where the page shows one.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from made_parts import brought_up_to_date
+
+from dtpt.metrics import METRICS
+from dtpt.tables import MINUS, number_text
+
+PAGE = Path(__file__).with_name("streams.md")
+COMPARED = ("accuracy", "signed_gap", "brier")
+Pairs = dict[tuple[str, str], dict[tuple[str, str], Mapping[str, Any]]]
+"""Differences by (method, reference), then by (metric, order)."""
+
+
+def table(study: Mapping[str, Any]) -> str:
+    """Return the differences of a study as Markdown, family by family."""
+    return "\n\n".join("\n".join(_lines(family)) for family in study["families"])
+
+
+def _lines(family: Mapping[str, Any]) -> Iterator[str]:
+    pairs, orders = _pairs(family)
+    images, clusters = sum(count for _, count in family["sets"]), family["clusters"]
+    of = f" of {clusters:,} {family['cluster_noun']}" if clusters < images else ""
+    yield f"{family['family']}, {images:,} images{of}:"
+    yield ""
+    heads = [f"{METRICS[metric].title}: {order}" for metric in COMPARED for order in orders]
+    yield "| difference | " + " | ".join(heads) + " |"
+    yield "| --- |" + " ---: |" * len(heads)
+    for (method, reference), found in pairs.items():
+        cells = [_cell(found.get((metric, o)), metric) for metric in COMPARED for o in orders]
+        yield f"| `{method}` {MINUS} `{reference}` | " + " | ".join(cells) + " |"
+
+
+def _pairs(family: Mapping[str, Any]) -> tuple[Pairs, Sequence[str]]:
+    """Return the differences, those from zero-shot first, and the orders."""
+    facts = {row["name"]: row["facts"] for row in family["rows"]}
+    pairs: Pairs = {}
+    for one in family["comparisons"]:
+        first, second = facts[one["first"]], facts[one["second"]]
+        key = (first["method"], second["method"])
+        pairs.setdefault(key, {})[one["metric"], first["order"]] = one
+    ordered = dict(sorted(pairs.items(), key=lambda pair: pair[0][1] != "zero-shot"))
+    return ordered, list(dict.fromkeys(row["order"] for row in facts.values()))
+
+
+def _cell(one: Mapping[str, Any] | None, name: str) -> str:
+    """Write a difference with the larger half of its interval; `*`: the interval excludes 0."""
+    if one is None:
+        return ""
+    metric, middle = METRICS[name], one["estimate"]
+    half = max(one["high"] - middle, middle - one["low"])
+    mark = "" if one["low"] <= 0 <= one["high"] else "*"
+    return f"{number_text(middle, metric, signed=True)}{mark} ±{metric.text(half)}"
+
+
+def write(name: str, folder: Path, *, page: Path = PAGE) -> None:
+    """Bring one part of the page up to date."""
+    study, text = json.loads((folder / "streams.json").read_text("utf-8")), page.read_text("utf-8")
+    if f"<!-- made: {name} -->" not in text:
+        sys.exit(f"{page} has no part {name!r}: add <!-- made: {name} --> and <!-- end -->.")
+    made = brought_up_to_date(text, lambda words: table(study) if words == name else None)
+    page.write_text(made, "utf-8")
+    figure = f"streams-{name}.svg"
+    if figure in text:
+        page.with_name(figure).write_bytes((folder / "streams.svg").read_bytes())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    write(sys.argv[1], Path(sys.argv[2]))
