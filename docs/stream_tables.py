@@ -19,7 +19,7 @@ from dtpt.metrics import METRICS
 from dtpt.tables import MINUS, number_text
 
 PAGE = Path(__file__).with_name("streams.md")
-COMPARED = ("accuracy", "signed_gap", "brier")
+COMPARED = {"accuracy": "accuracy (%)", "signed_gap": "gap (%)", "brier": "Brier"}
 Pairs = dict[tuple[str, str], dict[tuple[str, str], Mapping[str, Any]]]
 """Differences by (method, reference), then by (metric, order)."""
 
@@ -35,7 +35,7 @@ def _lines(family: Mapping[str, Any]) -> Iterator[str]:
     of = f" of {clusters:,} {family['cluster_noun']}" if clusters < images else ""
     yield f"{family['family']}, {images:,} images{of}:"
     yield ""
-    heads = [f"{METRICS[metric].title}: {order}" for metric in COMPARED for order in orders]
+    heads = [f"{title}, {order}" for title in COMPARED.values() for order in orders]
     yield "| difference | " + " | ".join(heads) + " |"
     yield "| --- |" + " ---: |" * len(heads)
     for (method, reference), found in pairs.items():

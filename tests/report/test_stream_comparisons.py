@@ -15,6 +15,7 @@ from tiny_runs import draw_images, tiny_clip
 from dtpt.data import load_dataset
 from dtpt.errors import MetricError
 from dtpt.metrics import Predictions, compare_table, pool
+from dtpt.metrics.comparison import Drawn
 from dtpt.metrics.distributions import student_quantile
 from dtpt.report import write_report
 from dtpt.report.compare import compare
@@ -102,6 +103,15 @@ def test_comparisons_and_report_go_along_the_streams(run, tmp_path):
     (part,) = report.report.parts  # guarantees are for images that are exchangeable
     (coverage,) = part.coverage.tables
     assert [row.title for row in coverage.rows] == ["Zero-shot"]
+
+
+def test_rounding_of_a_mean_over_orders_is_no_difference():
+    values = np.full(3, 0.7)  # whose mean is 0.7 + 1e-16
+    one = Drawn(float(values.mean()), np.zeros(4), images=9, clusters=(9,), streams=values)
+    other = Drawn(0.7, np.zeros(4), images=9, clusters=(9,))
+    found = (one - other).interval(0.95)
+    assert values.mean() != 0.7
+    assert (found.estimate, found.low, found.high, found.p) == (0, 0, 0, 1)
 
 
 def test_one_order_has_no_interval():

@@ -513,8 +513,8 @@ def student_difference(
 ) -> Difference:
     """Return estimate ± t × standard error and the p-value of the same t."""
     if error <= 1e-12:  # rounding: the difference is the same in every draw
-        p = float(abs(estimate) <= 1e-12)
-        return Difference(estimate, estimate, estimate, p, error=0.0, detectable=0.0)
+        same = estimate if abs(estimate) > 1e-12 else 0.0
+        return Difference(same, same, same, float(same == 0), error=0.0, detectable=0.0)
     t = student_quantile(level, freedom)
     return Difference(
         estimate,
