@@ -1,10 +1,10 @@
-"""Write a table of docs/streams.md, and its figure, from a study of streams.
+"""Print the table of docs/streams.md from a study of streams, and write it where it has a part.
 
     python docs/stream_tables.py NAME runs/streams
 
-NAME is that of a part of the page, between `<!-- made: NAME -->` and `<!-- end -->`; the folder is
-the --output of `dtpt analyze streams`. The table has the differences of accuracy, gap and Brier
-score; the figure becomes `docs/streams-NAME.svg` where the page shows one.
+The folder is the --output of `dtpt analyze streams`. The table has the differences of accuracy, gap
+and Brier score. It replaces what lies between `<!-- made: NAME -->` and `<!-- end -->` on the page,
+and the study's figure becomes `docs/streams-NAME.svg`, where the page has them.
 """
 
 import json
@@ -65,19 +65,18 @@ def _cell(one: Mapping[str, Any] | None, name: str) -> str:
     return f"{number_text(middle, metric, signed=True)}{mark} ±{metric.text(half)}"
 
 
-def write(name: str, folder: Path, *, page: Path = PAGE) -> None:
-    """Bring one part of the page up to date."""
-    study, text = json.loads((folder / "streams.json").read_text("utf-8")), page.read_text("utf-8")
-    if f"<!-- made: {name} -->" not in text:
-        sys.exit(f"{page} has no part {name!r}: add <!-- made: {name} --> and <!-- end -->.")
-    made = brought_up_to_date(text, lambda words: table(study) if words == name else None)
-    page.write_text(made, "utf-8")
-    figure = f"streams-{name}.svg"
+def write(name: str, folder: Path, *, page: Path = PAGE) -> str:
+    """Return the table of a study, and bring its part of the page up to date."""
+    made = table(json.loads((folder / "streams.json").read_text("utf-8")))
+    text, figure = page.read_text("utf-8"), f"streams-{name}.svg"
+    new = brought_up_to_date(text, lambda words: made if words == name else None)
+    page.write_text(new, "utf-8")
     if figure in text:
         page.with_name(figure).write_bytes((folder / "streams.svg").read_bytes())
+    return made
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    write(sys.argv[1], Path(sys.argv[2]))
+    print(write(sys.argv[1], Path(sys.argv[2])))
