@@ -402,7 +402,7 @@ def test_what_a_cache_has_not_filled_takes_no_space():
     initial = method.initial(text, logit_scale=SCALE)
     _, state = method.step(initial, text[:1], text=text, logit_scale=SCALE)
     whole = sum(tensor.nbytes for _, tensor in state_tensors(state))
-    assert len(pack_state(initial, initial=initial)) < 100
+    assert len(pack_state(initial, initial=initial)) < 200  # its hash
     assert len(pack_state(state, initial=initial)) < whole / 3
 
 
