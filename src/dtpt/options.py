@@ -294,12 +294,12 @@ class EvalOptions(ModelOptions):
     workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
         default="auto",
         description="Worker processes, each with a copy of the model; auto: on a CPU as many "
-        "as cores and memory allow.",
+        "as cores and memory allow, else one for each GPU.",
     )
     view_workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = Field(
         default="auto",
         description="Processes that decode images and make views beside each worker; a number "
-        "means one worker, unless --workers is given.",
+        "means one worker on a CPU, unless --workers is given.",
     )
     batch: int = Field(
         default=1,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtpt.clip.device import choose_device, present_devices
+from dtpt.clip.device import choose_device, present_devices, worker_devices
 from dtpt.errors import DeviceError
 
 
@@ -42,6 +42,14 @@ def test_tf32_is_off_once_a_cuda_device_is_chosen(two_gpus, name):
 def test_absent_device_is_an_error_that_lists_the_present_ones(two_gpus, name):
     with pytest.raises(DeviceError, match="cuda:1"):
         choose_device(name)
+
+
+def test_workers_share_all_gpus_unless_one_was_named(two_gpus):
+    for name in ("auto", "cuda"):
+        assert worker_devices(name, torch.device("cuda:0")) == ("cuda:0", "cuda:1")
+    assert worker_devices("cuda:1", torch.device("cuda:1")) == ("cuda:1",)
+    assert worker_devices("auto", torch.device("mps")) == ("mps",)
+    assert worker_devices("cpu", torch.device("cpu")) == ("cpu",)
 
 
 def test_this_machine_has_at_least_a_cpu():

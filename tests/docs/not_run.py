@@ -18,6 +18,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/clip.md", "*"): GIVEN,
     ("docs/cluster.md", "*"): CLUSTER,
     ("docs/findings.md", "*"): HOURS,
+    ("docs/gpu.md", "torch.compile"): HOURS,
     ("docs/models.md", "*"): WEIGHTS,
     ("docs/own-weights.md", "dtpt.from_open_clip"): LIBRARIES,
     ("docs/own-weights.md", "dtpt models add ViT-B-16/openai"): WEIGHTS,

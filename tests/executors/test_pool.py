@@ -19,6 +19,7 @@ from pool_workers import (
     DyingFactory,
     Unloadable,
     die_if_negative,
+    die_or_name,
     divide_by_zero,
     double,
     echo,
@@ -60,6 +61,16 @@ def test_processes_compute_the_bits_of_one_process():
     for seed in range(8):
         np.testing.assert_array_equal(together[seed].result, alone[seed].result)
     assert {event.worker for event in together.values()} <= {0, 1}
+
+
+def test_every_worker_keeps_its_own_factory_also_after_it_died():
+    factories = [Calls(partial(die_or_name, name)) for name in ("first", "second")]
+    tasks = [*range(6), -1, *range(6, 12)]
+    events = run_all(ProcessExecutor(factories, 2), tasks)
+    assert isinstance(events.pop(-1), Failed)
+    names = {event.worker: event.result for event in events.values()}
+    assert names == {0: "first", 1: "second"}
+    assert all(event.result == names[event.worker] for event in events.values())
 
 
 @pytest.mark.parametrize("depth", [1, 3])

@@ -39,6 +39,13 @@ LARGE = Work(images=1000, worker_bytes=4 * GB, image_seconds=20)
         # an accelerator has one worker and view workers beside it
         (Machine(16, 100 * GB, "cuda"), LARGE, {}, Resources(1, 1, 8)),
         (Machine(4, 100 * GB, "mps"), LARGE, {}, Resources(1, 1, 3)),
+        # several have one each, as far as there is work, and share the cores
+        (Machine(16, 100 * GB, "cuda", 4), LARGE, {}, Resources(4, 1, 3)),
+        (Machine(16, 100 * GB, "cuda", 4), LARGE, {"view_workers": 2}, Resources(4, 1, 2)),
+        (Machine(16, 100 * GB, "cuda", 4), LARGE, {"workers": 2}, Resources(2, 1, 7)),
+        (Machine(2, 100 * GB, "cuda", 4), LARGE, {}, Resources(4, 1, 0)),
+        (Machine(16, 100 * GB, "cuda", 4), Work(40, GB, 20.0), {}, Resources(2, 1, 7)),
+        (Machine(16, 100 * GB, "cuda", 4), Work(9, GB, 20.0), {}, Resources(1, 1, 0)),
         # explicit values are kept
         (Machine(8, 100 * GB), LARGE, {"view_workers": 3}, Resources(1, 1, 3)),
         (Machine(8, 100 * GB), LARGE, {"view_workers": 0}, Resources(1, 1, 0)),

@@ -13,11 +13,12 @@ import pytest
 from bad_images import DeadlyOnceRef, DeadlyRef
 from tiny_runs import exported, named_options
 
+from dtpt.clip import device
 from dtpt.data import Sample
 from dtpt.errors import RunError
 from dtpt.executors.pool import ProcessExecutor
 from dtpt.methods import METHODS, regularised
-from dtpt.runs import open_run, run_options
+from dtpt.runs import evaluation, open_run, run_options
 from dtpt.runs.evaluation import prepare
 from dtpt.runs.plan import Plan
 from dtpt.runs.progress import Silent
@@ -52,6 +53,20 @@ def test_run_may_continue_with_other_numbers_of_workers(options, whole):
     run_options(options(workers=1, limit=15)).close()
     with run_options(options(workers=2)) as run:
         assert exported(run) == whole
+
+
+def test_two_gpus_have_a_worker_each(options, monkeypatch):
+    made = []
+
+    def capture(factories, workers, **_options):
+        made.append((workers, [factory.device for factory in factories]))
+        raise RunError("captured")
+
+    monkeypatch.setattr(evaluation, "ProcessExecutor", capture)
+    monkeypatch.setattr(device, "worker_devices", lambda *_: ("cuda:0", "cuda:1"))
+    with pytest.raises(RunError, match="captured"):
+        run_options(options(workers=2))
+    assert made == [(2, ["cuda:0", "cuda:1"])]
 
 
 def children(parent):

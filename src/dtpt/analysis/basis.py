@@ -259,11 +259,13 @@ def _compute(
     spec, workers = prepared.with_resources(resources), resources.workers
     with torch_threads(resources.threads):
         plan, facts = _prepare(prepared, spec, options=options)
-        factory = partial(basis_worker, spec=spec, plan=plan, seed=options.seed[0])
+        make = partial(basis_worker, plan=plan, seed=options.seed[0])
+        specs = [replace(spec, device=device) for device in prepared.devices(options)]
+        factories = [partial(make, spec=own) for own in specs]
         if workers == 1:
-            factory = partial(factory, model=prepared.model)
+            factories = [partial(make, spec=spec, model=prepared.model)]
         images = answers(
-            factory, dataset, spec=spec, workers=workers, options=options, advance=advance
+            factories, dataset, spec=spec, workers=workers, options=options, advance=advance
         )
         rows = dict(images)
     columns = {

@@ -70,7 +70,7 @@ class ImageWorker:
 
 
 def answers(
-    factory: Factory,
+    factories: Sequence[Factory],
     dataset: "Dataset",
     *,
     spec: "WorkerSpec",
@@ -84,10 +84,10 @@ def answers(
     samples, limit = dataset.samples, FailureLimit(dataset.name, len(dataset), options.max_failures)
     executor: Executor
     if workers == 1:
-        executor = InlineExecutor(factory, depth=spec.depth)
+        executor = InlineExecutor(factories[0], depth=spec.depth)
     else:
         threads = {"OMP_NUM_THREADS": str(spec.threads)}
-        executor = ProcessExecutor(factory, workers, depth=spec.depth, environment=threads)
+        executor = ProcessExecutor(factories, workers, depth=spec.depth, environment=threads)
     with closing(executor):
         events = in_order(executor, samples, ahead=workers * spec.depth)
         for sample, event in zip(samples, events, strict=True):

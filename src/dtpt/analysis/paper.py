@@ -244,7 +244,7 @@ class Collector:
         worker = partial(ImageWorker, spec, model=model, seed=seed, answer=lambda _, views: views)
         advance = partial(reporter.advance, title)
         for sample, views in answers(
-            worker, dataset, spec=spec, workers=1, options=options, advance=advance
+            [worker], dataset, spec=spec, workers=1, options=options, advance=advance
         ):
             self.add(sample, views, keep=sample.id in kept)
 

@@ -46,6 +46,13 @@ def present_devices() -> tuple[str, ...]:
     return ("cpu", *cuda, *mps)
 
 
+def worker_devices(name: str, chosen: torch.device) -> tuple[str, ...]:
+    """Return the devices that workers take in turn: every CUDA device, unless one was named."""
+    if chosen.type != "cuda" or name not in ("auto", "cuda"):
+        return (str(chosen),)
+    return tuple(device for device in present_devices() if device.startswith("cuda:"))
+
+
 def cast_tower(tower: nn.Module, precision: Precision) -> None:
     tower.to(getattr(torch, precision))
     for module in tower.modules():

@@ -178,7 +178,7 @@ class ProcessExecutor:
 
     def __init__(
         self,
-        factory: Factory,
+        factories: Factory | Sequence[Factory],  # several are used in turn, one for each worker
         workers: int,
         *,
         depth: int = 2,  # tasks that a worker should have, the one at work included
@@ -188,7 +188,8 @@ class ProcessExecutor:
         remedy: str = "use fewer workers",  # when processes die at their start
     ) -> None:
         # plain pickle: `send` would share the memory of tensors, which other programs cannot open
-        self._factory = pickle.dumps(factory)
+        each = factories if isinstance(factories, Sequence) else [factories]
+        self._factories = [pickle.dumps(factory) for factory in each]
         self._depth = depth
         self._start = partial(start, SERVE, files=tuple(files), environment=environment)
         self._remedy = remedy
@@ -197,19 +198,19 @@ class ProcessExecutor:
         self._early_deaths = 0
         self._members: list[_Member] = []
         try:
-            for _ in range(workers):
-                self._members.append(self._join(warm.pop() if warm else None))
+            for slot in range(workers):
+                self._members.append(self._join(slot, warm.pop() if warm else None))
         except BaseException:
             self.close()
             raise
 
-    def _join(self, process: WorkerProcess | None = None) -> _Member:
+    def _join(self, slot: int, process: WorkerProcess | None = None) -> _Member:
         try:
             process = process or self._start()
         except OSError as error:
             raise WorkerError(f"Cannot start another process: {os_error(error)}.") from error
         with suppress(OSError):
-            process.pipe.send_bytes(self._factory)
+            process.pipe.send_bytes(self._factories[slot % len(self._factories)])
         return _Member(process)
 
     @property
@@ -260,7 +261,7 @@ class ProcessExecutor:
         failure = None
         if member.begun[0] in member.tasks:
             failure = self._attempts.blame(*member.begun, reason=reason)
-        self._members[slot] = self._join()
+        self._members[slot] = self._join(slot)
         for task_id, task in member.tasks.items():
             if failure is None or failure.task_id != task_id:
                 self._members[slot].send(task_id, task)

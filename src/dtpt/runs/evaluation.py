@@ -85,13 +85,20 @@ class Prepared:
         """Choose workers, threads and view workers for what is left to do."""
         if options.executor != "local":  # nodes of a cluster choose theirs
             return Resources(0, options.threads or 1, 0)
+        devices = self.devices(options)
         return choose_resources(
-            Machine(usable_cores(), free_memory(), self.model.device.type),
+            Machine(usable_cores(), free_memory(), self.model.device.type, len(devices)),
             self.work(images),
             workers=options.workers,
             view_workers=options.view_workers,
             threads=options.threads,
         )
+
+    def devices(self, options: EvalOptions) -> tuple[str, ...]:
+        """Return the devices that workers on this machine take in turn."""
+        from dtpt.clip.device import worker_devices
+
+        return worker_devices(options.device, self.model.device)
 
     def with_resources(self, resources: Resources) -> "WorkerSpec":
         return replace(self.worker, threads=resources.threads, view_workers=resources.view_workers)
@@ -279,8 +286,9 @@ class _Session:
         spec = self.prepared.with_resources(resources)
         try:
             if resources.workers > 1:
+                devices = self.prepared.devices(self.options)
                 return ProcessExecutor(
-                    spec,
+                    [replace(spec, device=device) for device in devices],
                     resources.workers,
                     depth=spec.depth,
                     warm=warm,

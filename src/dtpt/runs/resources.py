@@ -4,7 +4,7 @@
   thread per worker on a CPU, whatever the number of cores, unless `--threads` sets it.
 * On a CPU, workers that each do everything for their own images keep all cores busy without
   waiting for each other: as many as cores and memory allow, and no view workers.
-* An accelerator is fed by one worker, with view workers beside it.
+* An accelerator is fed by one worker, with view workers beside it; several by one worker each.
 * A model or data set that only this process has is used here, with view workers beside it.
 * A worker takes seconds to start, so there are no more than the work is worth.
 """
@@ -50,6 +50,7 @@ class Machine:
     cores: int
     memory: int | None  # free bytes, where known
     device: str = "cpu"
+    accelerators: int = 1  # that may be used, where the device is one
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def choose_resources(
         Resources(workers=8, threads=1, view_workers=0)
         >>> choose_resources(Machine(cores=8, memory=16 * 10**9, device="cuda"), small)
         Resources(workers=1, threads=1, view_workers=7)
+        >>> choose_resources(Machine(cores=8, memory=None, device="cuda", accelerators=2), small)
+        Resources(workers=2, threads=1, view_workers=3)
     """
     chosen = threads or 1
     copies = _workers(machine, work, workers=workers, view_workers=view_workers, threads=chosen)
@@ -86,9 +89,11 @@ def choose_resources(
         return Resources(1, chosen, 0)
     if view_workers != "auto":
         return Resources(copies, chosen, view_workers)
-    if copies > 1 or work.images < FEW_IMAGES or not work.is_rendered:
+    does_all = copies > 1 and machine.device == "cpu"
+    if does_all or work.images < FEW_IMAGES or not work.is_rendered:
         return Resources(copies, chosen, 0)
-    return Resources(copies, chosen, min(max(machine.cores - chosen, 0), MOST_VIEW_WORKERS))
+    beside = max(machine.cores // copies - chosen, 0)
+    return Resources(copies, chosen, min(beside, MOST_VIEW_WORKERS))
 
 
 def _workers(
@@ -98,7 +103,9 @@ def _workers(
         return 1
     if workers != "auto":
         return workers
-    if view_workers != "auto" or machine.device != "cpu":
+    if machine.device != "cpu":
+        return max(1, min(machine.accelerators, work.images // FEW_IMAGES))
+    if view_workers != "auto":
         return 1
     worth = int(work.images * work.image_seconds / SECONDS_TO_START)  # work longer than start
     bounds = [machine.cores // threads, worth]

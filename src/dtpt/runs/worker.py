@@ -88,6 +88,8 @@ class WorkerSpec:
 
     def load_model(self) -> "Clip":
         """Load the model; a RunError unless it is the one that the driver loaded."""
+        if self.device.startswith("cuda:"):  # else pinned memory would need the first device too
+            torch.cuda.set_device(self.device)
         model = load_model(
             self.model,
             device=self.device,
