@@ -118,7 +118,7 @@ def test_a_kill_between_any_two_steps_loses_nothing(hub, tmp_path, monkeypatch):
     def killed(*_arguments, **_named):
         raise KeyboardInterrupt
 
-    plan = plan_fetch("dtd", tmp_path)
+    plan, install = plan_fetch("dtd", tmp_path), fetching._install
     for owner, name in [
         (downloading, "_append"),
         (downloading.os, "replace"),
@@ -130,7 +130,12 @@ def test_a_kill_between_any_two_steps_loses_nothing(hub, tmp_path, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 fetching.fetch(plan, tmp_path)
             assert names(tmp_path) == {WORK}
-    assert fetching.fetch(plan, tmp_path).ok
+    with monkeypatch.context() as patched:
+        patched.setattr(fetching, "_install", lambda *a, **b: (install(*a, **b), killed()))
+        with pytest.raises(KeyboardInterrupt):
+            fetching.fetch(plan, tmp_path)
+    assert names(tmp_path) == {WORK, "dtd"}
+    assert fetching.fetch(plan_fetch("dtd", tmp_path), tmp_path).ok
     assert names(tmp_path) == {"dtd"}
 
 
@@ -149,6 +154,41 @@ def test_too_little_space_is_said_before_the_download(hub, tmp_path, monkeypatch
     assert run("datasets", "fetch", "dtd", "--data-root", tmp_path) == 2
     assert {command for command, _, _ in hub.requests} == {"HEAD"}
     assert names(tmp_path) == set()
+
+
+def test_space_is_counted_for_all_sets_together(hub, dtd_zip, tmp_path, monkeypatch):
+    plan = plan_fetch("dtd", tmp_path).model_copy(update={"needed": 10**9})
+    monkeypatch.setattr(fetching, "_free", lambda _: 17 * 10**8)
+    fetching.check_space([plan], tmp_path)
+    with pytest.raises(DatasetError, match="dtd, dtd"):
+        fetching.check_space([plan, plan], tmp_path)
+
+
+def test_what_cannot_be_fetched_of_a_group_is_named_and_the_rest_is_fetched(hub, tmp_path, capsys):
+    sets = "imagenet,dtd,food101,eurosat"  # the server has dtd.zip alone
+    assert run("datasets", "fetch", sets, "--data-root", tmp_path, "--json") == 1
+    out, err = capsys.readouterr()
+    assert [report["status"] for report in json.loads(out)] == ["complete"]
+    for name in ("imagenet", "food101.zip", "eurosat.zip"):
+        assert any(name in line for line in err.splitlines() if line.startswith("dtpt: "))
+    assert run("datasets", "fetch", "imagenet,food101", "--data-root", tmp_path) == 2
+    assert run("datasets", "fetch", "imagenet,dtd", "--data-root", tmp_path, "--dry-run") == 1
+    assert names(tmp_path) <= {"dtd", WORK}
+
+
+def test_a_note_beside_the_folder_is_no_obstacle_for_the_next_set(hub, dtd_zip, tmp_path):
+    hub.files["dtd.zip"] = with_note(dtd_zip, b"theirs")
+    (tmp_path / "README.md").write_text("mine")
+    assert run("datasets", "fetch", "dtd", "--data-root", tmp_path) == 0
+    assert (tmp_path / "README.md").read_text() == "mine"
+    assert names(tmp_path) == {"dtd", "README.md"}
+
+
+def with_note(archive: bytes, text: bytes) -> bytes:
+    buffer = io.BytesIO(archive)
+    with zipfile.ZipFile(buffer, "a") as opened:
+        opened.writestr("README.md", text)
+    return buffer.getvalue()
 
 
 def test_another_hash_than_the_hub_states_is_refused(hub, tmp_path):

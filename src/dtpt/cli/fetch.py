@@ -2,19 +2,23 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from cyclopts import Parameter
 
+from dtpt.cli.exits import FAILED, PARTIAL
 from dtpt.cli.flags import AsJson, DataRoot, offer_datasets
 from dtpt.cli.inventory import dataset_lines, report_code
 from dtpt.cli.output import emit
 from dtpt.data.download import Progress
-from dtpt.data.fetch import Plan, fetch, plan_fetch
-from dtpt.errors import OptionError
+from dtpt.data.fetch import Plan, check_space, fetch, plan_fetch
+from dtpt.errors import DatasetError, OptionError
 from dtpt.files import printable
+
+Given, Made = TypeVar("Given"), TypeVar("Made")
 
 
 def fetch_datasets(
@@ -27,8 +31,9 @@ def fetch_datasets(
 ) -> None:
     """Download named data sets, unpack them safely, and check that they are complete.
 
-    Shows page and terms of each set first. An interrupted download goes on where it stopped. Exit
-    code 0: all complete; 1: incomplete; 2: refused or failed.
+    Shows page and terms of each set first. An interrupted download goes on where it stopped. What
+    cannot be fetched of several sets is named, and the others are fetched. Exit code 0: all
+    complete; 1: incomplete; 2: refused or failed.
 
     Args:
         names: Data sets, groups, or comma-separated lists of them.
@@ -45,33 +50,57 @@ def fetch_datasets(
     sets, root = expand_names(names), user_path(data_root)
     if archive is not None and len(sets) != 1:
         raise OptionError("--archive is for one data set.")
-    plans = [plan_fetch(name, root, source=source, archive=archive) for name in sets]
-    lines = [line for plan in plans for line in _plan_lines(plan)]
+    plans, refused = _each(sets, lambda n: plan_fetch(n, root, source=source, archive=archive))
+    lines = [line for plan in plans for line in _plan_lines(plan, root)]
     if dry_run:
         emit(plans, *lines, as_json=as_json)
+        _end(refused, code=0, is_empty=not plans)
         return
     print("\n".join(lines), file=sys.stderr)
-    reports = [fetch(plan, root, archive=archive, progress=_show) for plan in plans]
+    check_space(plans, root)
+    reports, failed = _each(plans, lambda p: fetch(p, root, archive=archive, progress=_show))
     document = [{**asdict(report), "ok": report.ok} for report in reports]
     emit(document, *(line for one in reports for line in dataset_lines(one)), as_json=as_json)
-    if code := report_code(reports):
+    _end([*refused, *failed], code=report_code(reports), is_empty=not reports)
+
+
+def _each(
+    given: Iterable[Given], action: Callable[[Given], Made]
+) -> tuple[list[Made], list[DatasetError]]:
+    """Do something with each set; return the results, and why there is none of the others."""
+    made: list[Made] = []
+    failed: list[DatasetError] = []
+    for one in given:
+        try:
+            made.append(action(one))
+        except DatasetError as error:
+            failed.append(error)
+    return made, failed
+
+
+def _end(failed: list[DatasetError], *, code: int, is_empty: bool) -> None:
+    for error in failed:
+        print(f"dtpt: {error.with_flags()}", file=sys.stderr)
+    if failed:
+        code = FAILED if is_empty else max(code, PARTIAL)
+    if code:
         sys.exit(code)
 
 
-def _plan_lines(plan: Plan) -> list[str]:
+def _plan_lines(plan: Plan, root: Path) -> list[str]:
     if plan.is_here:
         return [f"{plan.name} ({plan.title}): complete, nothing to fetch"]
     lines = [
-        f"{plan.name} ({plan.title}), into {plan.folder}",
+        f"{plan.name} ({plan.title}), into {printable(root / plan.folder)}",
         f"  page   {plan.page}",
         f"  terms  {plan.terms} (as its authors state them)",
     ]
     for source in plan.archives:
-        size = "size not known" if source.bytes is None else f"{source.bytes / 1e6:,.0f} MB"
+        size = "size not known" if source.bytes is None else f"{source.bytes / 1e6:,.1f} MB"
         checked = ", sha256 known" if source.sha256 else ""
         lines.append(f"  from   {printable(source.address)} ({size}{checked})")
-    needed = "not known" if plan.needed is None else f"about {plan.needed / 1e9:.1f} GB"
-    return [*lines, f"  disk   {needed} needed, {plan.free / 1e9:.1f} GB free"]
+    needed = "" if plan.needed is None else f"about {plan.needed / 1e9:.2f} GB needed, "
+    return [*lines, f"  disk   {needed}{plan.free / 1e9:.1f} GB free"]
 
 
 def _show(file: str) -> Progress:

@@ -254,7 +254,8 @@ def check_datasets(
 
 def report_code(reports: "Sequence[DatasetReport]") -> int:
     """Return the exit code for data sets that were checked."""
-    return max(max(EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
+    codes = (max(EXIT_CODES[r.status], 1 if r.unreadable else 0) for r in reports)
+    return max(codes, default=0)
 
 
 def _count(done: int, total: int) -> None:

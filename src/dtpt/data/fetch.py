@@ -8,7 +8,7 @@ in the root already is never changed. Addresses, terms and hashes are in `source
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
@@ -150,6 +150,21 @@ def _free(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
+def check_space(plans: Sequence[Plan], root: Path) -> None:
+    """Refuse what the disk cannot hold, as far as sizes are known.
+
+    A set needs its archive and its images; the archive goes before the next set comes.
+    """
+    needed = [plan.needed or 0 for plan in plans]
+    most = max((sum(needed[:n]) // 2 + own for n, own in enumerate(needed)), default=0)
+    if most and most + RESERVE > (free := _free(root)):
+        names = ", ".join(plan.name for plan in plans)
+        raise DatasetError(
+            f"{names} need about {most / 1e9:.1f} GB, and {printable(root)} has "
+            f"{free / 1e9:.1f} GB free: fetch fewer sets, or take another --data-root."
+        )
+
+
 def fetch(
     plan: Plan,
     root: Path,
@@ -165,27 +180,18 @@ def fetch(
     """
     from filelock import FileLock, Timeout
 
-    if plan.is_here:
-        return check_dataset(plan.name, data_root=root)
-    if plan.needed is not None and plan.needed + RESERVE > (free := _free(root)):
-        raise DatasetError(
-            f"{plan.name} needs about {plan.needed / 1e9:.1f} GB, and {printable(root)} has "
-            f"{free / 1e9:.1f} GB free."
-        )
+    check_space([plan], root)
     work, lock = root / WORK / plan.name, root / WORK / f"{plan.name}.lock"
+    if plan.is_here and not work.exists():
+        return check_dataset(plan.name, data_root=root)
     try:
         work.mkdir(parents=True, exist_ok=True)
         with FileLock(lock, blocking=False):
-            for source in plan.archives if archive is None else ():
-                if not (work / source.file).exists():
-                    download(
-                        source.address,
-                        work / source.file,
-                        size=source.bytes,
-                        sha256=source.sha256,
-                        progress=progress and progress(source.file),
-                    )
-            _install(plan, root, work=work, archive=archive)
+            if not plan.is_here:
+                if archive is None:
+                    _download(plan, work, progress=progress)
+                _install(plan, root, work=work, archive=archive)
+            shutil.rmtree(work)
     except Timeout:
         raise DatasetError(f"Another process fetches {plan.name} into {printable(root)}.") from None
     except OSError as error:
@@ -194,6 +200,18 @@ def fetch(
         lock.unlink()
         lock.parent.rmdir()
     return check_dataset(plan.name, data_root=root)
+
+
+def _download(plan: Plan, work: Path, *, progress: Callable[[str], Progress] | None = None) -> None:
+    for source in plan.archives:
+        if not (path := work / source.file).exists():
+            download(
+                source.address,
+                path,
+                size=source.bytes,
+                sha256=source.sha256,
+                progress=progress and progress(source.file),
+            )
 
 
 def _install(plan: Plan, root: Path, *, work: Path, archive: Path | None) -> None:
@@ -213,14 +231,14 @@ def _install(plan: Plan, root: Path, *, work: Path, archive: Path | None) -> Non
             if archive is None:  # the next attempt downloads it again
                 path.unlink()
             raise
-    for child in sorted(new.iterdir()):
+    found = [one for one in sorted(new.iterdir()) if one.is_dir() or not (root / one.name).exists()]
+    for child in found:  # a note beside the folder, such as README.md, is left out where one is
         if (root / child.name).exists():
             raise DatasetError(
                 f"{printable(root / child.name)} is in the way: move it, then run the same command."
             )
-    for child in sorted(new.iterdir()):
+    for child in found:
         os.rename(child, root / child.name)
-    shutil.rmtree(work)
 
 
 def _imagenet_place(entry: CatalogEntry) -> Place:

@@ -5,6 +5,7 @@ set, so what must come out is known to a few images, before anything is tuned.
 """
 
 import math
+import shlex
 from dataclasses import dataclass
 
 from dtpt.data.catalog import PAPER_SETS, catalog_entry
@@ -80,9 +81,10 @@ def plan_steps(data_root: str, output: str) -> list[str]:
     """Return the commands, in order."""
     first = ",".join(sorted(("dtd", "oxford_pets", "eurosat"), key=PAPER_SETS.index))
     part = f"dtpt reproduce table1 --dataset {first} --device cuda"
-    where = f"--data-root {data_root} --output {output}"
+    root = f"--data-root {shlex.quote(data_root)}"
+    where = f"{root} --output {shlex.quote(output)}"
     return [
-        f"dtpt datasets fetch {first} --data-root {data_root}",
+        f"dtpt datasets fetch {first} {root}",
         *(f"dtpt models fetch {model}" for model in MODELS),
         f"{part} --method zero-shot --seed 0 {where}",
         f"{part} {where}",

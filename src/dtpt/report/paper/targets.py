@@ -1,6 +1,7 @@
 """What each table and figure of the paper needs, what of it is here, and what is missing."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -14,6 +15,7 @@ from dtpt.data import DatasetSummary, expand_names, list_datasets
 from dtpt.data.catalog import catalog_entry
 from dtpt.data.layouts import expected_paths, resolve_root
 from dtpt.errors import ReportError, UnknownName
+from dtpt.files import printable
 from dtpt.methods import parse_label
 
 Kind = Literal["eval", "analysis", "drawing"]
@@ -51,6 +53,7 @@ class MissingInputs:
 
     models: tuple[str, ...]  # without weights in the cache
     datasets: tuple[tuple[DatasetSummary, tuple[str, ...]], ...]  # with where they are expected
+    root: Path  # where data sets are looked for
     context: bool = False  # needed for some rows only
 
     def __bool__(self) -> bool:
@@ -61,7 +64,7 @@ class MissingInputs:
     def lines(self) -> list[str]:
         return [
             *(f"Missing weights: {m}. Fetch them with: dtpt models fetch {m}" for m in self.models),
-            *([f"Fetch data with: dtpt datasets fetch {self._names}"] if self.datasets else []),
+            *([f"Fetch data with: {self._fetch}"] if self.datasets else []),
             *(
                 f"Missing data: {summary.name} ({summary.title}, {summary.images:,} images, "
                 f"{summary.classes:,} classes); expected at {' or '.join(paths)}"
@@ -71,8 +74,10 @@ class MissingInputs:
         ]
 
     @property
-    def _names(self) -> str:
-        return ",".join(summary.name for summary, _ in self.datasets)
+    def _fetch(self) -> str:
+        names = ",".join(summary.name for summary, _ in self.datasets)
+        root = printable(self.root)
+        return shlex.join(["dtpt", "datasets", "fetch", names, "--data-root", root])
 
     def document(self) -> dict[str, Any]:
         sets = [{**asdict(summary), "expected_at": paths} for summary, paths in self.datasets]
@@ -185,5 +190,6 @@ def find_missing(
             for name in dict.fromkeys(name for run in target.runs for name in run.datasets)
             if not summaries[name].found
         ),
+        root=root,
         context=context is None and any(run.needs_context for run in target.runs),
     )
