@@ -192,10 +192,13 @@ def _expanded(words: Sequence[str], entry: DatasetSpec) -> tuple[MethodSpec, ...
 
 
 def _takes_parts(datasets: Sequence[DatasetSpec], sessions: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a set lacks images; under a limit only the typed command shows that."""
+    """Return whether a set lacks images; under a limit only the sessions know that."""
     if any(entry.limit is None and entry.is_partial for entry in datasets):
         return True
-    return any("--partial" in (session.get("command") or ()) for session in sessions)
+    return any(
+        session.get("is_partial") or "--partial" in (session.get("command") or ())
+        for session in sessions
+    )
 
 
 def _allowed_failures(

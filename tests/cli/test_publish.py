@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from handmade import FIVE, dataset, random_says, write_run
 
-from dtpt.data import load_dataset
+from dtpt.data import Dataset, load_dataset
+from dtpt.data.catalog import catalog_entry
+from dtpt.data.dataset import FileRef, Sample
 from dtpt.errors import RunError
 from dtpt.report import compare, load_runs
-from dtpt.report.leaderboard import write_leaderboard
-from dtpt.runs import open_run, results_of
+from dtpt.report.leaderboard import publish_with_card, write_leaderboard
+from dtpt.runs import open_run, results_of, verification
 from dtpt.runs.merging import join
 from dtpt.runs.published import RESULTS, publish, sha256
 from dtpt.runs.shards import MANIFEST
+from dtpt.runs.store import Store
 from dtpt.runs.verification import verify
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -70,7 +73,7 @@ def rehash(folder) -> None:
 def test_a_published_run_is_verified_and_keeps_every_number(run, original) -> None:
     found = verify(original)
     assert found.is_verified
-    assert {c.kind for c in found.checks if c.outcome == "skipped"} == {"samples", "images"}
+    assert {c.kind for c in found.checks if c.outcome == "skipped"} == {"images"}
     with open_run(run) as before, open_run(original) as after:
         first, second = (results_of(one).document() for one in (before, after))
     for name in ("results", "configs", "n-samples", "config", "fingerprints", "failures"):
@@ -82,6 +85,55 @@ def test_names_of_machines_and_paths_stay_at_home(original) -> None:
     text = "".join((original / name).read_text() for name in (MANIFEST, RESULTS))
     assert "secret" not in text
     assert '"torch"' in text
+
+
+def test_the_folder_of_an_unreadable_image_stays_at_home(tmp_path, monkeypatch) -> None:
+    write_failure = Store.write_failure
+
+    def with_folder(store, dataset, sample, *, cells, reason):
+        reason = f"/secret/data/{sample.id}: {reason}"
+        write_failure(store, dataset, sample, cells=cells, reason=reason)
+
+    entry = dataset(samples=12, methods=TWO)
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "write_failure", with_folder)
+        done = lambda _, index: "failed" if index == 3 else "ok"  # noqa: E731
+        run = write_run(tmp_path / "run", [entry], random_says(), done=done)
+    publish_with_card([run], tmp_path / "out")
+    for path in (tmp_path / "out").iterdir():
+        assert b"secret" not in path.read_bytes(), path
+    with open_run(tmp_path / "out") as published:
+        (failure, *_) = published.failures()
+        assert failure.reason == f"{failure.sample}: truncated file"
+
+
+def test_the_card_has_notes_and_a_command_that_takes_the_same_images(tmp_path) -> None:
+    entry = dataset("eurosat", samples=12, methods=TWO).model_copy(update={"limit": 12})
+    session = {"environment": {}, "is_partial": True, "data_root": "/secret"}
+    notes = {"eurosat": ["470 images of the 1,692 of the complete set."]}
+    run = write_run(tmp_path / "run", [entry], random_says(), session=session, notes=notes)
+    publish_with_card([run], tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "- eurosat: 470 images of the 1,692" in card
+    (command,) = (line for line in card.splitlines() if line.startswith("dtpt eval "))
+    assert {"--partial", "--limit"} <= set(command.split())
+
+
+def test_a_changed_card_is_found(run, tmp_path) -> None:
+    publish_with_card([run], tmp_path / "out")
+    assert verify(tmp_path / "out").is_verified
+    card = tmp_path / "out" / "README.md"
+    card.write_text(card.read_text().replace("| tpt | ", "| tpt | 9"))
+    assert failed(tmp_path / "out") == {"files"}
+
+
+def test_rows_of_an_earlier_publication_are_removed(run, published) -> None:
+    other = write_run(
+        published.parent / "one", [dataset("pets", samples=9, methods=TWO)], random_says()
+    )
+    publish([other], published)
+    assert not (published / "samples_cars.parquet").exists()
+    assert verify(published).is_verified
 
 
 def alter_one(rows):
@@ -139,7 +191,43 @@ def test_another_configuration_is_found(published) -> None:
 def test_a_known_set_has_the_catalogues_classes_and_size(tmp_path) -> None:
     entry = dataset("eurosat", samples=12, methods=TWO)
     publish([write_run(tmp_path / "run", [entry], random_says())], tmp_path / "other")
-    assert failed(tmp_path / "other") == {"classes"}
+    assert failed(tmp_path / "other") == {"classes", "samples"}
+
+
+@pytest.mark.parametrize(
+    ("same", "limit", "outcome"),
+    [(True, None, "passed"), (False, None, "failed"), (True, 9, "passed"), (False, 9, "skipped")],
+)
+def test_another_split_of_a_known_set_is_found_without_the_set(
+    tmp_path, monkeypatch, same, limit, outcome
+) -> None:
+    entry = dataset("eurosat", samples=limit or 12, methods=TWO)
+    entry = entry.model_copy(update={"limit": limit, "whole": 12})
+    folder = write_run(tmp_path / "run", [entry], random_says())
+    with open_run(folder) as run:
+        own = run.spec.datasets[0].fingerprint
+    known = {"images": 12, "classes": ("cat", "dog", "bird"), "fingerprint": own if same else "1"}
+    changed = catalog_entry("eurosat").model_copy(update=known)
+    monkeypatch.setattr(verification, "catalog_entry", lambda _: changed)
+    publish([folder], tmp_path / "out")
+    found = verify(tmp_path / "out")
+    assert [c.outcome for c in found.checks if c.kind == "samples"][-1] == outcome
+    assert found.is_verified == (outcome != "failed")
+
+
+def test_what_is_here_in_part_is_skipped_with_the_numbers(tmp_path, monkeypatch) -> None:
+    entry = dataset("pets", samples=12, methods=TWO)
+    publish([write_run(tmp_path / "run", [entry], random_says())], tmp_path / "out")
+    sample = Sample("image-0", 0, FileRef(tmp_path / "0.png"))
+    here = Dataset("pets", ("cat", "dog", "bird"), (sample,), whole=12)
+    monkeypatch.setattr(verification, "NAMED_SETS", ("pets",))
+    monkeypatch.setattr(verification, "_classes", lambda *_: ())
+    monkeypatch.setattr(verification, "_split", lambda _: None)
+    monkeypatch.setattr(verification, "load_dataset", lambda *_, **__: here)
+    found = verify(tmp_path / "out")
+    (skipped,) = (check.text for check in found.checks if check.outcome == "skipped")
+    assert "1 of 12 images" in skipped
+    assert found.is_verified
 
 
 def test_another_split_or_another_image_of_a_set_on_this_machine_is_found(tmp_path) -> None:

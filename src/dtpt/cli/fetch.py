@@ -18,7 +18,8 @@ from dtpt.data.fetch import Plan, check_space, fetch, plan_fetch
 from dtpt.errors import DatasetError, OptionError
 from dtpt.files import printable
 
-Given, Made = TypeVar("Given"), TypeVar("Made")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 def fetch_datasets(

@@ -20,7 +20,7 @@ def publish(
 
     Several runs are joined: those of a colleague under other seeds, added methods or data sets, and
     shards. All else about them must be equal, and every method needs all images under all seeds.
-    Names of machines and paths are left out.
+    Names of machines and folders of data are left out.
 
     Args:
         run: Run folder, with its shards if it has any, or a published run.

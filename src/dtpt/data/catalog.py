@@ -92,6 +92,8 @@ class CatalogEntry(BaseModel):
     images: Annotated[int, Field(gt=0)]  # of the complete test set (that the paper used)
     images_source: str = ""
     split: str = ""  # name of the file that lists the images; empty for folder trees
+    # `Dataset.fingerprint` of the split that the papers share, for those whose file was at hand
+    fingerprint: str = ""
     layouts: Annotated[tuple[Layout, ...], Field(min_length=1)]  # where to look, in this order
     classes: tuple[str, ...] = ()  # raw names
     classes_sha256: str = ""  # `dtpt.files.digest` of the classes, for the paper's sets

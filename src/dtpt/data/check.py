@@ -9,7 +9,7 @@ from typing import Literal
 from dtpt.clip.tokenizer import Tokenizer, same_prompt_notes, same_prompts
 from dtpt.data import layouts, openmoji
 from dtpt.data.catalog import NAMED_SETS, CatalogEntry, catalog_entry
-from dtpt.data.dataset import Sample
+from dtpt.data.dataset import Sample, fingerprint, prompt_name
 from dtpt.data.layouts import Listing
 from dtpt.data.loading import load_dataset
 from dtpt.data.pack import Pack
@@ -159,6 +159,9 @@ def _named_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
     # names, and each class needs one.
     labels = {sample.label for sample in listing.samples}
     names_agree = bool(entry.split and not unlisted) or len(labels) == len(entry.classes)
+    problems = [*listing.notes, *([difference] if difference else [])]
+    if not difference and _is_other_split(entry, listing):
+        problems.append(f"{entry.split} is another split than the one that the papers share.")
     return DatasetReport(
         name=entry.name,
         status="partial" if difference or unlisted else "complete",
@@ -170,8 +173,13 @@ def _named_report(entry: CatalogEntry, listing: Listing) -> DatasetReport:
         found_images=len(listing.samples),
         class_counts=_class_counts(entry.classes, listing.samples),
         missing=tuple(printable(path) for path in listing.missing),
-        problems=(*listing.notes, difference) if difference else listing.notes,
+        problems=tuple(problems),
     )
+
+
+def _is_other_split(entry: CatalogEntry, listing: Listing) -> bool:
+    found = fingerprint(tuple(map(prompt_name, entry.classes)), listing.samples)
+    return entry.fingerprint not in ("", found)
 
 
 def _class_counts(classes: Sequence[str], samples: Sequence[Sample]) -> tuple[tuple[str, int], ...]:

@@ -97,6 +97,8 @@ def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) 
     if difference and not partial:
         check = f"`dtpt datasets check {entry.name}` lists what is missing"
         raise DatasetError(f"{difference} {check}; --partial evaluates the rest.")
+    # without the folder: notes are published
+    part = f"{len(listing.samples):,} images of the {entry.images:,} of the complete set."
     return Dataset(
         name=entry.name,
         classes=tuple(prompt_name(name) for name in entry.classes),
@@ -107,7 +109,7 @@ def _load_named(entry: CatalogEntry, root: Path | str | None, *, partial: bool) 
         whole=entry.images,
         cluster_noun=entry.cluster_noun,
         source=str(listing.source),
-        notes=(*listing.notes, difference) if difference else listing.notes,
+        notes=(*listing.notes, part) if difference else listing.notes,
     )
 
 

@@ -27,7 +27,8 @@ from dtpt.report.facts import (
 from dtpt.report.load import Source, Variant, load_runs, set_title
 from dtpt.report.page import markdown_card, render_leaderboard
 from dtpt.report.record import load_record
-from dtpt.runs.published import CARD, PublishedRun, publish
+from dtpt.runs.published import publish
+from dtpt.runs.reading import Run
 from dtpt.runs.results import Results, result_table, results_of, score_methods
 from dtpt.runs.verification import Check, Verification, verify
 from dtpt.tables import (
@@ -91,20 +92,21 @@ def publish_with_card(
     paths: Sequence[Path | str], folder: Path, *, keep_all: bool = True
 ) -> list[Path]:
     """Publish runs (see `dtpt.runs.published.publish`) and write the card beside them."""
-    written = publish(paths, folder, keep_all=keep_all)
-    with PublishedRun(folder) as run:
-        command = Source(run).command.rpartition(" --output ")[0]
-        text = markdown_card(
-            "published.md",
-            title=f"{run.spec.model.name} on {', '.join(map(set_title, run.datasets))}",
-            images=f"{sum(entry.samples for entry in run.spec.datasets):,}",
-            seeds=", ".join(map(str, run.spec.seeds)),
-            spec=run.spec,
-            tables=[result_table(run, score_methods(run))],
-            commands=["dtpt verify .", "dtpt report .", f"{command} --output runs/again"],
-        )
-    _save(folder / CARD, text)
-    return [folder / CARD, *written]
+    return publish(paths, folder, keep_all=keep_all, card=_card)
+
+
+def _card(run: Run) -> str:
+    command = Source(run).command.rpartition(" --output ")[0]
+    return markdown_card(
+        "published.md",
+        title=f"{run.spec.model.name} on {', '.join(map(set_title, run.datasets))}",
+        images=f"{sum(entry.samples for entry in run.spec.datasets):,}",
+        seeds=", ".join(map(str, run.spec.seeds)),
+        spec=run.spec,
+        tables=[result_table(run, score_methods(run))],
+        notes=run.notes(),
+        commands=["dtpt verify .", "dtpt report .", f"{command} --output runs/again"],
+    )
 
 
 def write_leaderboard(

@@ -336,6 +336,7 @@ class _Session:
             "workers": resources.workers,
             "view_workers": resources.view_workers,
             "data_root": printable(options.data_root) if options.data_root else None,
+            "is_partial": options.partial,
             "command": [printable(word) for word in sys.argv],
         }
 

@@ -9,7 +9,7 @@ files are those of `dtpt export`; `log_probabilities` is what `dtpt.runs.rows.un
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,12 +39,14 @@ from dtpt.runs.store import SampleRecord, SelectedLambda, Store
 
 RESULTS = "results.json"
 CARD = "README.md"
+ROWS = "samples_{}.parquet"
 MOST_JSON = 1 << 28  # bytes
 MOST_VALUES = 10_000_000
 # What may be known about a machine: what changes numbers, and versions. Not its name, no paths.
 PUBLIC = {
     *("device", "machine", "numpy", "pillow", "processor", "python", "system", "threads", "torch"),
 }
+OF_SESSION = ("is_partial",)
 COUNTED = ("started", "seconds", "encoded_images", "rows")
 
 Document = TypeVar("Document", bound=BaseModel)
@@ -65,10 +67,17 @@ class Manifest(BaseModel):
     sessions: tuple[dict[str, JsonValue], ...]
 
 
-def publish(paths: Sequence[Path | str], folder: Path, *, keep_all: bool = True) -> list[Path]:
+def publish(
+    paths: Sequence[Path | str],
+    folder: Path,
+    *,
+    keep_all: bool = True,
+    card: Callable[[Run], str] | None = None,
+) -> list[Path]:
     """Publish one run, or the joined rows of several (`dtpt.runs.merging.join`), in a folder.
 
-    `keep_all`: with the probabilities of all classes, as far as stored.
+    `keep_all`: with the probabilities of all classes, as far as stored. `card`: makes the card's
+    text.
 
     Raises:
         RunError: The runs cannot be joined, lack rows, or the folder has other content or cannot
@@ -85,10 +94,14 @@ def publish(paths: Sequence[Path | str], folder: Path, *, keep_all: bool = True)
             except OSError as error:
                 raise RunError(f"Cannot write to {folder}: {os_error(error)}.") from error
         with PublishedRun(folder) as published:
-            text = results_of(published).to_json()
+            texts = {RESULTS: results_of(published).to_json()}
+            texts |= {CARD: card(published)} if card is not None else {}
     try:
-        write_atomically(folder / RESULTS, text.encode())
-        written.append(folder / RESULTS)
+        for name, text in texts.items():
+            write_atomically(folder / name, text.encode())
+            written.append(folder / name)
+        for path in {*folder.glob(ROWS.format("*"))}.difference(written):
+            path.unlink()  # of what was published here before
         hashes = {path.name: sha256(path) for path in written}
         _write(folder / MANIFEST, manifest.model_copy(update={"files": hashes}))
     except OSError as error:
@@ -100,12 +113,21 @@ def _write_rows(run: Run, folder: Path, *, columns: tuple[Column, ...]) -> list[
     paths = {name: _rows_file(folder, name) for name in run.datasets}
     for name, path in paths.items():
         with open_atomically(path) as stream:
-            write_parquet(stream, sample_records(run, name, columns=columns), columns=columns)
+            records = map(_without_folder, sample_records(run, name, columns=columns))
+            write_parquet(stream, records, columns=columns)
     return list(paths.values())
 
 
+def _without_folder(record: dict[str, Any]) -> dict[str, Any]:
+    """Drop from the reason of a failure where the image lies: what is before the sample's id."""
+    if record["reason"]:
+        before, name, after = record["reason"].partition(record["id"])
+        record["reason"] = f"{name}{after}" or before
+    return record
+
+
 def _rows_file(folder: Path, dataset: str) -> Path:
-    return folder / f"samples_{safe_name(dataset)}.parquet"
+    return folder / ROWS.format(safe_name(dataset))
 
 
 def _check_target(folder: Path) -> None:
@@ -144,6 +166,7 @@ def _without_names(session: Mapping[str, Any]) -> dict[str, Any]:
     machines = [session.get("environment", {}), *session.get("nodes", ())]
     first, *others = [{k: v for k, v in one.items() if k in PUBLIC} for one in machines]
     counted = {name: session.get(name) for name in COUNTED}
+    counted |= {name: session[name] for name in OF_SESSION if name in session}
     return counted | {"environment": first} | ({"nodes": others} if others else {})
 
 

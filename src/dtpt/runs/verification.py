@@ -128,11 +128,16 @@ def _samples(run: PublishedRun, entry: DatasetSpec, *, data_root: Path | None) -
             yield Check("samples", "failed", text)
             return
         yield Check("samples", "passed", f"{name}: {len(samples):,} ids and labels, fingerprint")
+    if split := _split(entry):
+        yield split
+        if split.outcome == "failed":
+            return
     dataset, reason = _here(entry, data_root)
     if dataset is None:
-        what = "split" if entry.limit is None else "choice of images"
-        yield Check("samples", "skipped", f"{name}: the {what} ({reason})")
-        yield Check("images", "skipped", f"{name}: content of the images ({reason})")
+        is_known = split is not None and split.outcome == "passed"
+        what = ["content of the images"]
+        what += [] if is_known and entry.limit is None else ["whether it is the usual choice"]
+        yield Check("images", "skipped", f"{name}: {' and '.join(what)} ({reason})")
         return
     chosen = dataset if entry.limit is None else dataset.limited(entry.limit)
     labels = {sample.id: sample.label for sample in chosen.samples}
@@ -145,15 +150,32 @@ def _samples(run: PublishedRun, entry: DatasetSpec, *, data_root: Path | None) -
     yield _images(chosen, {sample.id: sample.image_key for sample in samples.values()})
 
 
+def _split(entry: DatasetSpec) -> Check | None:
+    """Compare a known set with the split that the papers share, if its fingerprint is known."""
+    name = entry.name
+    known = catalog_entry(name).fingerprint if name in NAMED_SETS else ""
+    if not known:
+        return None
+    if entry.fingerprint == known:
+        return Check("samples", "passed", f"{name}: the split that the papers share")
+    if entry.limit is None and entry.samples == entry.whole:
+        return Check("samples", "failed", f"{name}: another split than the one that papers share")
+    return Check("samples", "skipped", f"{name}: chosen from a part of the set, or another split")
+
+
 def _here(entry: DatasetSpec, data_root: Path | None) -> tuple[Dataset | None, str]:
     """Return the data set if it is on this machine, else why it was not compared."""
     if entry.name not in NAMED_SETS and not is_openmoji(entry.name):
         return None, "only its author has it"
     try:
-        presentation = entry.presentation
-        return load_dataset(entry.name, data_root=data_root, presentation=presentation), ""
+        dataset = load_dataset(
+            entry.name, data_root=data_root, presentation=entry.presentation, partial=True
+        )
     except DtptError:
-        return None, "the data set is not on this machine; --data-root names its folder"
+        return None, "not on this machine: --data-root"
+    if dataset.is_partial and dataset.fingerprint != entry.fingerprint:
+        return None, f"{len(dataset):,} of {entry.whole:,} images are on this machine"
+    return dataset, ""
 
 
 def _images(dataset: Dataset, keys: Mapping[str, str | None]) -> Check:
