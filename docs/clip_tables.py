@@ -16,7 +16,7 @@ from dtpt.metrics import METRICS, Comparison
 from dtpt.report.bars import brief_text
 from dtpt.report.clip_record import PACKAGED, ClipMethod, ClipRecord
 from dtpt.report.facts import FamilyFacts
-from dtpt.runs import open_run
+from dtpt.runs import open_run, results_of
 
 REFERENCES = ("zero-shot", "tps")
 VALUES = ("accuracy", "signed_gap", "ece", "brier", "nll", "aurc")
@@ -71,7 +71,8 @@ def difference_text(pair: Comparison | None) -> str:
 def record_of(run: Path, facts: FamilyFacts, *, note: str) -> ClipRecord:
     """Return what the package says about real CLIP."""
     with open_run(run) as opened:
-        spec = opened.spec
+        spec, stored = opened.spec, results_of(opened).results
+    views = {label: found.views for label, found in stored[spec.datasets[0].name].items()}
     entry = spec.datasets[0]
     methods = []
     for variant in facts.variants:
@@ -89,6 +90,8 @@ def record_of(run: Path, facts: FamilyFacts, *, note: str) -> ClipRecord:
                 ece=numbers["ece"].value or 0.0,
                 floor=numbers["ece"].floor or 0.0,
                 brier=numbers["brier"].value,
+                aurc=numbers["aurc"].value,
+                views=views.get(variant.label),
                 images=facts.images,
                 intervals={
                     name: (number.low, number.high)
@@ -103,6 +106,7 @@ def record_of(run: Path, facts: FamilyFacts, *, note: str) -> ClipRecord:
         model=MODEL,
         fingerprint=spec.model.fingerprint,
         datasets={entry.name: facts.images},
+        views=int(str(entry.views["count"])),
         seeds=tuple(spec.seeds),
         methods=tuple(methods),
         note=note,

@@ -30,6 +30,7 @@ def only_line(text):
         (("export",), "FOLDER"),
         (("export", "/nowhere"), "/nowhere"),
         (("merge", "/nowhere"), "/nowhere"),
+        (("merge", "a", "b"), "dtpt compare"),
         (("cache", "prune", "--limit", "many"), "many"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

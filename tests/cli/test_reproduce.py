@@ -211,8 +211,11 @@ def add_models(folder: Path, *names: str) -> None:
 
 
 def cells(capsys, metric: str = "ece") -> dict[tuple[str, str, str], dict]:
-    found = json.loads(capsys.readouterr().out)
-    records = [record for record in found["tables"] if record["metric"] == metric]
+    return cells_of(json.loads(capsys.readouterr().out), metric)
+
+
+def cells_of(document, metric: str = "ece") -> dict[tuple[str, str, str], dict]:
+    records = [record for record in document["tables"] if record["metric"] == metric]
     return {(r["table"], r["method"], r["column"]): r for r in records}
 
 
@@ -222,10 +225,16 @@ def test_cell_stands_beside_that_of_the_paper(run, stand_ins, capsys) -> None:
     capsys.readouterr()
     words = ("table4", "--dataset", "eurosat", "--method", "zero-shot,d-tpt")
     assert run(*words, "--json") == 0
-    record = cells(capsys)["fine-grained", "d-tpt", METRICS["ece"].title]
+    document = json.loads(capsys.readouterr().out)
+    record = cells_of(document)["fine-grained", "d-tpt", METRICS["ece"].title]
     expected = paper_number("ViT-B-16/openai", "eurosat", method="d-tpt", metric="ece")
     assert record["paper_value"] == expected.value
     assert record["difference"] == pytest.approx(record["value"] - expected.value)
+    gate = {one["column"]: one["text"] for one in document["gate"]}
+    found = cells_of(document, "accuracy")
+    accuracy = found["fine-grained", "zero-shot", METRICS["accuracy"].title]["value"]
+    assert int(gate["right here"]) == round(accuracy / 100 * IMAGES["eurosat"])
+    assert gate["difference"].startswith("-3,")  # of 3,407 images, of which the stand-in has 20
     assert run(*words) == 0
     out = capsys.readouterr().out
     assert "Table 4" in out
@@ -292,9 +301,11 @@ def test_other_settings_stand_apart_and_are_not_compared(run, stand_ins, capsys)
     words = ("table4", "--dataset", "eurosat", "--method", "zero-shot", "--json")
     for more, folder in ((("--limit", "5"), "limit=5"), (("--views", "3"), "views=3")):
         assert run(*words, *more) == 0
-        record = cells(capsys)["fine-grained", "zero-shot", METRICS["ece"].title]
+        document = json.loads(capsys.readouterr().out)
+        record = cells_of(document)["fine-grained", "zero-shot", METRICS["ece"].title]
         assert record["value"] is not None
         assert record["paper_value"] is None
+        assert document["gate"] == []
         assert (stand_ins / "runs" / "table4" / folder / "report" / "index.html").is_file()
 
 
@@ -336,7 +347,9 @@ def test_figure_is_analysed(run, stand_ins, capsys) -> None:
     assert run("fig2", "--limit", "6", "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)["datasets"]
     assert (entry["dataset"], entry["images"]) == ("dtd", 6)
-    assert list((stand_ins / "runs" / "fig2" / "figures").glob("*.svg"))
+    drawn = list((stand_ins / "runs" / "fig2" / "figures").iterdir())
+    assert {path.suffix for path in drawn} == {".svg", ".pdf"}
+    assert all(p.read_bytes().startswith(b"%PDF") for p in drawn if p.suffix == ".pdf")
 
 
 def test_all_thirty_zero_shot_accuracies_of_the_paper_are_counts() -> None:

@@ -13,7 +13,14 @@ from handmade import dataset, random_says, write_run
 from dtpt.data.catalog import FINE_GRAINED, NATURAL_SHIFTS
 from dtpt.report import load_runs
 from dtpt.report.derived import with_derived_rows
-from dtpt.report.facts import MEAN, PAPER, Resampling, compare_conditions, mean_facts
+from dtpt.report.facts import (
+    MEAN,
+    PAPER,
+    Resampling,
+    compare_conditions,
+    mean_facts,
+    with_decisions,
+)
 from dtpt.report.paper.numbers import PaperDifference, PaperNumber, paper_images
 from dtpt.report.tables import (
     difference_tables,
@@ -61,7 +68,14 @@ def test_what_is_significantly_better_is_bold_in_every_format(tmp_path: Path) ->
     assert "| **95.00**" in markdown(table)
     assert r"\textbf{95.00}" in latex(table)
     assert any(note.startswith("Bold:") for note in table.notes)
-    assert bold(mean_table(means_of(condition), key="t")) == []
+    means = means_of(condition)
+    assert bold(mean_table(means, key="t")) == []
+    table = mean_table(with_decisions(means, [facts]), key="t")
+    assert bold(table) == [("c-tpt", "accuracy"), ("c-tpt", "aurc")]
+    assert r"\textbf{95.00}" in latex(table)
+    assert any(note.startswith("Bold:") for note in table.notes)
+    pooled = dataclasses.replace(facts, average="images")
+    assert bold(mean_table(with_decisions(means, [pooled]), key="t")) == []
 
 
 def test_no_significant_difference_is_a_note(tmp_path: Path) -> None:
@@ -267,14 +281,21 @@ def test_a_metric_of_the_metric_table_is_in_every_table_and_file(tmp_path: Path)
     }
 
 
-def test_tables_of_a_report_compile_on_one_page_each(five_methods, tmp_path) -> None:
-    facts = mean_facts(five_methods.conditions[0], "fine-grained", resampling=Resampling())
-    tables = [mean_table(facts, key="mean"), set_table(facts, "ece", key="ece")]
+def is_installed(package: str) -> bool:
+    return subprocess.run(["kpsewhich", package], capture_output=True, check=False).returncode == 0
+
+
+def test_tables_of_a_report_compile_on_one_page_each(five_methods, families, tmp_path) -> None:
+    means = with_decisions(means_of(five_methods.conditions[0]), families)
+    tables = [mean_table(means, key="mean"), set_table(means, "ece", key="ece")]
+    for facts in families:
+        tables += [headline_table(facts, key=facts.family), pooled_table(facts, key="pooled")]
+        tables += difference_tables(facts, prefix=facts.family)
     text = "\n".join(map(latex, tables))
     assert text.isascii() or all(ord(c) < 0x180 for c in text)  # what inputenc knows
     assert text.count(r"\begin{adjustbox}") == text.count(r"\end{adjustbox}") == len(tables)
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed: the tables were not compiled")
+    if not all(map(shutil.which, ("pdflatex", "kpsewhich"))) or not is_installed("adjustbox.sty"):
+        pytest.skip("pdflatex with adjustbox is not installed: the tables were not compiled")
     document = (
         r"\documentclass{article}\usepackage{booktabs,adjustbox,textcomp}"
         rf"\begin{{document}}{text}\end{{document}}"
@@ -284,3 +305,4 @@ def test_tables_of_a_report_compile_on_one_page_each(five_methods, tmp_path) -> 
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout
+    assert "Float too large" not in done.stdout

@@ -75,17 +75,21 @@ def with_grids(options: EvalOptions) -> EvalOptions:
     return options.model_copy(update={"method": tuple(methods)})
 
 
-def merge(folder: Path, /, *, partial: bool = False, as_json: AsJson = False) -> None:
+def merge(folder: Path, /, *more: Path, partial: bool = False, as_json: AsJson = False) -> None:
     """Merge the shards of a run into its run.sqlite, write the exports and print the table.
 
     The shards must have the same configuration, and rows that two of them hold must be equal.
 
     Args:
         folder: The run's folder (its --output).
+        more: None: several runs are combined by compare, report and publish.
         partial: Merge even if rows are missing.
     """
     from dtpt.runs import merge as merge_shards
+    from dtpt.runs.spec import COMBINE
 
+    if more:
+        raise OptionError(f"dtpt merge joins the shards of one run, in one folder. {COMBINE}")
     with merge_shards(folder, partial=partial) as run:
         show_run(run, as_json=as_json)
 

@@ -16,7 +16,7 @@ from dtpt.cli.report import show_report
 from dtpt.errors import OptionError
 from dtpt.files import printable
 from dtpt.options import Datasets, EvalOptions, RunFolder
-from dtpt.tables import text_table
+from dtpt.tables import records, text_table
 
 if TYPE_CHECKING:
     from dtpt.analysis import Analysis
@@ -110,8 +110,8 @@ def _show_plan(options: ReproduceOptions, *, as_json: bool) -> None:
         "",
         plan_table(),
         "",
-        "The fourth command is the gate: it takes minutes, and every accuracy must be that of",
-        "the table to a few images (rounding differs between devices). Go on only then.",
+        "The fourth command is the gate: it takes minutes, and prints how many images are right",
+        "beside the paper's numbers. Go on when they differ by a few images (rounding of devices).",
         f"Hours are an estimate for both models and three seeds if {RATE:,} views a second are",
         "made and encoded; tuning comes on top. --dry-run measures a machine.",
         as_json=as_json,
@@ -184,6 +184,7 @@ def _evaluate(
 ) -> tuple[dict[str, Any], int]:
     """Run what can be run, print every cell that exists; return it and how many images failed."""
     from dtpt.report import write_report
+    from dtpt.report.paper.plan import gate_table
     from dtpt.report.paper.reproduce import plan_parts, stored_runs
     from dtpt.runs import run_options
 
@@ -200,7 +201,9 @@ def _evaluate(
     written = write_report(runs, folder / "report", data_root=options.data_root)
     show_report(written)
     show(*(table for part in written.report.parts for _, few in part.sets for table in few))
-    return written.document(), failures
+    if gate := gate_table(written.report.loaded.conditions):
+        show(gate)
+    return {**written.document(), "gate": list(records([gate])) if gate else []}, failures
 
 
 def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path) -> "Analysis":
@@ -215,7 +218,8 @@ def _analyse(options: ReproduceOptions, ready: "Target", *, folder: Path) -> "An
     written = [save_analysis(analysis, folder / run.name)]
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for figure in analysis_figures(analysis):
-        written.append(folder / "figures" / f"{figure.key}.svg")
-        write_atomically(written[-1], figure.svg.encode())
+        for kind in ("svg", "pdf"):
+            written.append(folder / "figures" / f"{figure.key}.{kind}")
+            write_atomically(written[-1], figure.content(kind))
     show(*analysis_parts(analysis), *(f"Wrote {path}" for path in written))
     return analysis

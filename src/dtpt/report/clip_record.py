@@ -36,6 +36,8 @@ class ClipMethod(_Frozen):
     ece: float
     floor: float
     brier: float | None = None
+    aurc: float | None = None
+    views: float | None = None  # encoded for one image, where the method decides it; a mean
     images: int
     intervals: dict[str, tuple[float, float]] = {}
     # reference -> metric -> difference, low, high
@@ -57,6 +59,7 @@ class ClipRecord(_Frozen):
     model: str
     fingerprint: str
     datasets: dict[str, int]  # images by name
+    views: int = 64  # of every image
     seeds: tuple[int, ...]
     methods: tuple[ClipMethod, ...]
     note: str = ""

@@ -22,6 +22,7 @@ from dtpt.report.facts import (
     Resampling,
     compare_conditions,
     mean_facts,
+    with_decisions,
 )
 from dtpt.report.figures import CaptionedFigure, FigureKind
 from dtpt.report.figures.geometry import analysis_figures
@@ -293,6 +294,10 @@ def _parts(
         for c in conditions
     ]
     compared = compare_conditions(conditions, resampling)
+    means = [
+        [with_decisions(family, own) for family in families]
+        for families, own in zip(means, compared, strict=True)
+    ]
     prefixes = [f"c{index}-" for index in range(1, len(means) + 1)] if len(means) > 1 else [""]
     parts = tuple(
         _part(own, families, prefix=prefix, data_root=data_root)

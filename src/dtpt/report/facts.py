@@ -423,6 +423,7 @@ class MeanFacts:
     sets: tuple[str, ...]
     variants: tuple[Variant, ...]
     numbers: dict[tuple[Variant, str, str], Number]  # by variant, metric and set (or `MEAN`)
+    against: tuple[Variant, ...] = ()  # what significant numbers are better than
 
 
 def mean_facts(
@@ -449,6 +450,19 @@ def mean_facts(
                     key = variant, metric, column
                     numbers[key] = replace(numbers[key], low=end.low, high=end.high)
     return MeanFacts(condition, family, sets, variants, numbers)
+
+
+def with_decisions(means: MeanFacts, families: Iterable[FamilyFacts]) -> MeanFacts:
+    """Mark in the column of the mean what the comparison on the same data sets has decided."""
+    for facts in families:
+        if facts.average == "datasets" and set(facts.sets) == set(means.sets):
+            decided = {
+                (variant, metric, MEAN): replace(number, significant=True)
+                for (variant, metric, column), number in means.numbers.items()
+                if column == MEAN and metric in COMPARED and variant in facts.best(metric)
+            }
+            return replace(means, numbers={**means.numbers, **decided}, against=facts.against)
+    return means
 
 
 def _intervals(

@@ -3,8 +3,10 @@
 Results are ranked among those on the same images only, by intervals: one has rank 1 + the number of
 results whose 95 % interval lies wholly on its better side, so results that do not differ that much
 are ties. That is more cautious than a paired test, which needs the rows of both (`dtpt compare`).
+Rows are listed by the value of `LISTED_BY`, which is no rank.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 from dtpt.clip.loading.names import EMBEDDED
 from dtpt.errors import DtptError, ReportError, RunError, os_error
 from dtpt.files import printable, write_atomically
-from dtpt.methods import method_cost, resolve_method
+from dtpt.methods import method_cost, parse_label, resolve_method
 from dtpt.metrics import METRICS, Metric
 from dtpt.report.clip_record import ClipMethod, ClipRecord, load_clip_record
 from dtpt.report.derived import with_derived_rows
@@ -43,6 +45,7 @@ from dtpt.tables import (
 )
 
 SHOWN = tuple(METRICS[key] for key in ("accuracy", "ece", "brier", "aurc"))
+LISTED_BY = METRICS["brier"]  # it counts accuracy and calibration
 RECORD = "record of the package"
 
 Task = tuple[str, tuple[tuple[str, str, int], ...]]
@@ -122,6 +125,7 @@ def write_leaderboard(
         title="Leaderboard",
         entries=len(entries),
         metrics=SHOWN,
+        listed_by=LISTED_BY,
         tables=[_task_table(*pair, number=n) for n, pair in enumerate(tasks.items(), start=1)],
         publications=_publication_table(found),
     )
@@ -152,11 +156,13 @@ def _recorded() -> Iterator[Publication]:
 
 def _clip_entry(clip: ClipRecord, method: ClipMethod, task: Task) -> Entry:
     numbers = {}
-    for key in ("accuracy", "ece", "brier"):
+    for key in (metric.key for metric in SHOWN):
         low, high = method.intervals.get(key, (None, None))
         floor = method.floor if key == "ece" else None
         numbers[key] = Number(getattr(method, key), low=low, high=high, floor=floor)
-    return Entry(task, method.title, clip.model, len(clip.seeds), numbers, "—", RECORD, "recorded")
+    passes = _passes(parse_label(method.method).name, views=clip.views, measured=method.views)
+    seeds = len(clip.seeds)
+    return Entry(task, method.title, clip.model, seeds, numbers, passes, RECORD, "recorded")
 
 
 def _publication(folder: Path, *, data_root: Path | None) -> Publication:
@@ -192,7 +198,12 @@ def _published(
         task = facts.title, tuple((e.name, e.fingerprint, e.samples) for e in sets)
         for variant in facts.shown:
             numbers = facts.values[variant.label]
-            passes = _passes(variant, results, datasets=facts.sets)
+            passes = _passes(
+                variant.method,
+                views=int(str(sets[0].views.get("count", 64))),
+                steps=int(str(spec.tuning["steps"])),
+                measured=_measured_views(variant, results, facts.sets),
+            )
             model, seeds = spec.model.name, facts.seeds
             entries.append(Entry(task, variant.title, model, seeds, numbers, passes, name, outcome))
     return Publication(
@@ -205,26 +216,28 @@ def _published(
     )
 
 
-def _passes(variant: Variant, results: Results, *, datasets: Sequence[str]) -> str:
-    """Return the passes through image and text tower for one image; those of views as measured."""
-    spec = results.config
-    views = int(str(spec.datasets[0].views.get("count", 64)))
+def _measured_views(variant: Variant, results: Results, sets: Sequence[str]) -> float | None:
+    """Return how many views were encoded for one image, where the method decides that."""
+    stored = [results.results[name].get(variant.label) for name in sets]
+    means = [one.views for one in stored if one is not None and one.views is not None]
+    return sum(means) / len(means) if means else None
+
+
+def _passes(method: str, *, views: int, steps: int = 1, measured: float | None = None) -> str:
+    """Return the passes through image and text tower for one image."""
     try:
-        cost = method_cost(
-            resolve_method(variant.method), views=views, steps=int(str(spec.tuning["steps"]))
-        )
+        cost = method_cost(resolve_method(method), views=views, steps=steps)
     except DtptError:  # a method that is not installed here
         return "—"
-    stored = [results.results[name].get(variant.label) for name in datasets]
-    means = [one.views for one in stored if one is not None and one.views is not None]
-    measured = sum(means) / len(means) if means else cost.image_passes
-    return f"{measured:.3g} + {cost.text_forward + cost.text_backward}"
+    image = cost.image_passes if measured is None else measured
+    return f"{image:.3g} + {cost.text_forward + cost.text_backward}"
 
 
-def _task_table(task: Task, entries: Sequence[Entry], *, number: int) -> Table:
+def _task_table(task: Task, entries: Iterable[Entry], *, number: int) -> Table:
     title, sets = task
+    entries = sorted(entries, key=_listing)
     images = sum(samples for *_, samples in sets)
-    names = ", ".join(f"{set_title(name)} ({fingerprint[:8]})" for name, fingerprint, _ in sets)
+    names = ", ".join(set_title(name) + f" ({own[:8]})" * bool(own) for name, own, _ in sets)
     ranks = {metric.key: _ranks(entries, metric) for metric in SHOWN}
     rows = []
     for index, entry in enumerate(entries):
@@ -239,8 +252,16 @@ def _task_table(task: Task, entries: Sequence[Entry], *, number: int) -> Table:
         Column("Rows", is_text=True, meaning="Whether the numbers were recomputed from rows."),
         Column("From", is_text=True),
     )
-    caption = f"{images:,} images: {names}. Mean over the data sets, 95 % intervals."
+    mean = "Mean over the data sets, " * (len(sets) > 1)
+    caption = f"{images:,} images: {names}. {mean}95\u00a0% intervals."
     return Table(title, columns, tuple(rows), key=f"task-{number}", caption=caption)
+
+
+def _listing(entry: Entry) -> float:
+    value = entry.numbers.get(LISTED_BY.key, Number()).value
+    if value is None:
+        return math.inf
+    return -value if LISTED_BY.higher_is_better else value
 
 
 def _number_cell(entry: Entry, metric: Metric, *, ranks: Ranks, index: int) -> Cell:
@@ -281,12 +302,20 @@ def _publication_table(publications: Sequence[Publication]) -> Table:
     rows = []
     for one in publications:
         checks = one.verification.checks if one.verification else ()
-        failed, skipped = (
-            "; ".join(check.text for check in checks if check.outcome == outcome) or "—"
-            for outcome in ("failed", "skipped")
-        )
+        failed, skipped = (_reasons(checks, outcome) or "—" for outcome in ("failed", "skipped"))
         if one.verification is None:
             skipped = "the rows are not part of the package"
         images = f"{one.images:,}" if one.images else "—"
         rows.append((one.name, one.model, images, one.version, one.outcome, failed, skipped))
     return replace(text_table("", heads, rows=rows), key="publications")
+
+
+def _reasons(checks: Iterable[Check], outcome: str) -> str:
+    """Join the texts of checks; what is the same for several data sets is said once."""
+    found: dict[str, list[str]] = {}
+    for check in checks:
+        if check.outcome == outcome:
+            name, colon, what = check.text.partition(": ")
+            found.setdefault(what if colon else name, []).extend([name] if colon else [])
+    parts = ((", ".join(names), what) for what, names in found.items())
+    return "; ".join(": ".join(filter(None, part)) for part in parts)

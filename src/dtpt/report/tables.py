@@ -191,8 +191,10 @@ def _mean_columns(
     lines = [(v, [means.numbers[v, m, c] for m, c in columns]) for v in means.variants]
     mean = "Mean" if len({column for _, column in columns}) > 1 else ""
     heads = [(METRICS[m], mean if c == MEAN else set_title(c)) for m, c in columns]
-    notes = _mean_notes(lines)
-    return _table(lines, heads, key=key, title=title, text=text, notes=notes)
+    notes, names = _mean_notes(lines), " and ".join(base.title for base in means.against)
+    if means.against and any(metric not in COMPARED for metric, _ in columns):
+        notes.append(caption("tables", "untested"))
+    return _table(lines, heads, key=key, title=title, text=text, notes=notes, better_than=names)
 
 
 def _mean_notes(lines: Sequence[Line]) -> list[str]:
@@ -234,7 +236,8 @@ def prompt_table(conditions: Sequence[MeanFacts], *, key: str) -> Table | None:
     first, (_, table) = conditions[0], tables[0]
     family = family_title(first.family).lower()
     title = f"Prompt initialisation, {first.condition.model}, {family}"
-    notes = _legend([cell for row in rows for cell in row.cells])
+    names = " and ".join(base.title for base in first.against)
+    notes = _legend([cell for row in rows for cell in row.cells], better_than=names)
     return replace(table, title=title, rows=rows, notes=tuple(notes), foot=())
 
 

@@ -201,13 +201,17 @@ def describe_difference(old: RunSpec, new: RunSpec) -> list[str]:
     return list(_differences(before, after, path=""))
 
 
+COMBINE = (
+    "Methods, seeds and data sets of several runs are combined by naming all of them in `dtpt "
+    "compare`, `dtpt report` and `dtpt publish`."
+)
+
+
 def refusal(path: Path, *, stored: RunSpec, spec: RunSpec) -> str:
     lines = "".join(f"\n  {line}" for line in describe_difference(stored, spec))
     return (
         f"{path} holds a run with another configuration (stored → requested):{lines}\n"
-        "Use another --output, or --fresh to archive the old run and start a new one. Methods, "
-        "seeds and data sets of several runs are combined by naming all of them in `dtpt "
-        "compare`, `dtpt report` and `dtpt publish`."
+        f"Use another --output, or --fresh to archive the old run and start a new one. {COMBINE}"
     )
 
 
