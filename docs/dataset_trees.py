@@ -1,13 +1,16 @@
-"""Draw the folder trees and the table of `docs/data.md` from the catalogue of data sets.
+"""Draw the folder trees and the tables of `docs/data.md` from the catalogue of data sets.
 
 `python docs/dataset_trees.py` brings the page up to date.
 """
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from made_parts import brought_up_to_date
 
 from dtpt.data.catalog import NAMED_SETS, CatalogEntry, Layout, catalog_entry
+from dtpt.data.download import url_of
+from dtpt.data.fetch import origins
 
 PAGE = Path(__file__).with_name("data.md")
 _LABELS = {
@@ -27,6 +30,19 @@ def sets_table() -> str:
             f"| `{name}` | {entry.title} | {len(entry.classes):,} | {entry.images:,} | "
             f"{_LABELS[entry.kind]} | {'yes' if entry.augmix else 'no'} |"
         )
+    return "\n".join(rows)
+
+
+def origins_table() -> str:
+    """Return the addresses of all named sets: page, terms, archives of the two sources."""
+    rows = ["| name | page and terms | `hub` | `official` |", "|" + " --- |" * 4]
+    for name, origin in origins().items():
+        hub, official = (
+            "<br>".join(f"[{archive.file}]({url_of(archive.address)})" for archive in archives)
+            for archives in (origin.hub, origin.official)
+        )
+        page = f"[{urlsplit(origin.page).hostname}]({origin.page})"
+        rows.append(f"| `{name}` | {page}: {origin.terms} | {hub or '—'} | {official or '—'} |")
     return "\n".join(rows)
 
 
@@ -72,7 +88,8 @@ def up_to_date() -> str:
 
     def drawn(words: str) -> str:
         kind, _, name = words.partition(" ")
-        return sets_table() if kind == "table" else trees(name)
+        made = {"table": sets_table, "origins": origins_table}
+        return made[kind]() if kind in made else trees(name)
 
     return brought_up_to_date(PAGE.read_text("utf-8"), drawn)
 

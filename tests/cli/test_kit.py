@@ -13,10 +13,12 @@ from hub_server import running_hub
 from PIL import Image
 from processes import PROGRAM
 
+from dtpt.cli import inventory
 from dtpt.cli.exits import INTERRUPTED
 from dtpt.data import fetch as fetching
 from dtpt.data.fetch import origins
-from dtpt.report import leaderboard
+from dtpt.report import compose, leaderboard
+from dtpt.runs import open_run, verification
 from dtpt.runs import published as publishing
 from dtpt.runs.store import Store
 
@@ -61,26 +63,35 @@ def test_fetch_check_eval_report_publish_verify_and_rank_with_a_kill_in_every_st
         *("--method", "zero-shot,tpt", "--views", 2, "--seed", "0,1", "--data-root", "data"),
         *("--output", "runs/mine", "--workers", 1, "--quiet"),
     )
-    stages = [
+    report = ("report", "published", "--output", "report", "--resamples", 20)
+    verify = ("verify", "published", "--data-root", "data", "--json")
+    stages = [  # (command, what is killed at which call)
         (("datasets", "fetch", "dtd", "--data-root", "data"), fetching.os, "rename", 0),
+        (("datasets", "check", "dtd", "--data-root", "data"), inventory, "dataset_lines", 0),
         (eval_, Store, "write", 3),
         (("publish", "runs/mine", "published"), publishing, "results_of", 0),
+        (verify, verification, "results_of", 0),
+        (report, compose, "_save", 2),
         (("leaderboard", "published", "--data-root", "data"), leaderboard, "verify", 0),
     ]
+    done = {}
     for words, owner, name, count in stages:
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, after(count, getattr(owner, name)))
             assert dtpt(*words).returncode == INTERRUPTED, words
-        assert dtpt("verify", "published").returncode == (0 if words[0] == "leaderboard" else 2)
-        done = dtpt(*words)
-        assert done.returncode == 0, done.stderr
-    assert dtpt("datasets", "check", "dtd", "--data-root", "data").returncode == 0
-    found = json.loads(dtpt("verify", "published", "--data-root", "data", "--json").stdout)
-    kinds = {check["kind"]: check["outcome"] for check in found["checks"]}
+        if words[0] == "publish":
+            assert dtpt(*verify).returncode == 2
+        done[words[0]] = dtpt(*words)
+        assert done[words[0]].returncode == 0, done[words[0]].stderr
+    downloads = [
+        path for command, path, _ in hub.requests if (command, path[:5]) == ("GET", "/cdn/")
+    ]
+    assert len(downloads) == 1
+    with open_run("runs/mine") as run:  # no row of the killed command was computed again
+        assert [session["rows"] for session in run.sessions()] == [2 * 3, 2 * 9]
+    kinds = {c["kind"]: c["outcome"] for c in json.loads(done["verify"].stdout)["checks"]}
     assert kinds == dict.fromkeys(kinds, "passed")
     assert {"classes", "samples", "images", "seeds", "rows", "metrics"} <= set(kinds)
-    report = dtpt("report", "published", "--output", "report", "--resamples", 20)
-    assert report.returncode == 0, report.stderr
     left = {path.name for path in home.iterdir()}
     assert left == {"data", "runs", "published", "report", "leaderboard.html"}
     assert {path.name for path in (home / "data").iterdir()} == {"dtd"}

@@ -1,6 +1,7 @@
 """Published runs: what is written, what verification finds, how runs are joined and ranked."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -127,12 +128,14 @@ def test_a_changed_card_is_found(run, tmp_path) -> None:
     assert failed(tmp_path / "out") == {"files"}
 
 
-def test_rows_of_an_earlier_publication_are_removed(run, published) -> None:
+def test_rows_of_an_earlier_publication_and_of_a_kill_are_removed(run, published) -> None:
+    (published / ".samples_pets.parquet.0104e69b0504a6b3.tmp").write_bytes(b"half")
     other = write_run(
         published.parent / "one", [dataset("pets", samples=9, methods=TWO)], random_says()
     )
     publish([other], published)
-    assert not (published / "samples_cars.parquet").exists()
+    left = {path.name for path in published.iterdir()}
+    assert left == {"published.json", "results.json", "samples_pets.parquet"}
     assert verify(published).is_verified
 
 
@@ -331,6 +334,19 @@ def test_equal_results_are_ties_and_unverified_ones_have_no_rank(
     assert own.count("<tr") == len(found[-2].entries) + len(found[-3].entries)
     assert "@import" not in text
     assert "src=" not in text
+
+
+def test_rows_are_listed_by_brier_score_and_the_records_have_every_number(board) -> None:
+    tables = re.findall(
+        r"<tbody>(.*?)</tbody>", board.read_text().partition('id="published"')[0], re.S
+    )
+    assert len(tables) == 4  # two of the embedded model, one of real CLIP, and the run
+    for table in tables:
+        rows = [re.findall(r'<td data-v="([^"]*)"', row) for row in table.split("<tr")[1:]]
+        assert all(len(values) == 4 and all(values) for values in rows)
+        brier = [float(values[2]) for values in rows]
+        assert brier == sorted(brier)
+        assert len(re.findall(r">[\d.]+ \+ \d+<", table)) == len(rows)  # passes
 
 
 @pytest.fixture(scope="module")

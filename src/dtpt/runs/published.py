@@ -100,8 +100,9 @@ def publish(
         for name, text in texts.items():
             write_atomically(folder / name, text.encode())
             written.append(folder / name)
-        for path in {*folder.glob(ROWS.format("*"))}.difference(written):
-            path.unlink()  # of what was published here before
+        old = {*folder.glob(ROWS.format("*")), *folder.glob(".*.tmp")}
+        for path in old.difference(written):  # published here before, or left by a kill
+            path.unlink()
         hashes = {path.name: sha256(path) for path in written}
         _write(folder / MANIFEST, manifest.model_copy(update={"files": hashes}))
     except OSError as error:
