@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,12 +61,18 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def test_everything_that_the_container_copies_exists():
-    root = DEPLOY.parents[1]
-    lines = (DEPLOY / "Containerfile").read_text().splitlines()
-    for line in lines:
-        if line.startswith("COPY "):
-            assert all((root / name).exists() for name in line.split()[1:-1]), line
+@pytest.mark.parametrize("name", ["Containerfile", "Containerfile.gpu"])
+def test_everything_that_a_container_copies_and_installs_exists(name):
+    root, text = DEPLOY.parents[1], (DEPLOY / name).read_text()
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.M) for word in line.split()]
+    assert {"pyproject.toml", "src"} <= set(copied)
+    assert all((root / word).exists() for word in copied)
+    known = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r'"\.\[(.*)\]"', text)
+    assert set(extras.split(",")) <= set(known["optional-dependencies"])
+    assert known["readme"] in copied
+    if name == "Containerfile.gpu":
+        assert re.findall(r'^ENTRYPOINT \["(.*)"\]$', text, re.M)[0] in known["scripts"]
 
 
 def test_systemd_accepts_the_unit(tmp_path):
